@@ -244,4 +244,6 @@ def test_importing_a_library_costs_nothing(package: str) -> None:
 
     assert {"numpy", "torch", "msgspec", "asyncio"} & set(loaded) == set()
     own = {name for name in loaded if name.startswith("gangline.")}
-    assert own == {f"gangline.{package}"}
+    # train makes its process group known to torch, when torch is imported
+    registers = {"gangline.train.collectives", "gangline.train.collectives.register"}
+    assert own - registers == {f"gangline.{package}"}

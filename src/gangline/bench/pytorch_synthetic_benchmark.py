@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> None:
     asked.num_batches_per_iter = bounds.count("num_batches", asked.num_batches_per_iter)
     entry.check_writable(asked.json)
     entry.require("torch")
-    with init(backend="gloo" if asked.no_cuda else "auto") as session:
+    with init(backend="gangline" if asked.no_cuda else "auto") as session:
         _run(network, model, asked, bounds, session)
 
 

@@ -151,7 +151,7 @@ def main(words: Sequence[str]) -> None:
     entry.require("torch")
     if flags.data_dir:
         entry.require("PIL")
-    with init(backend="gloo" if flags.device.lower() == "cpu" else "auto") as session:
+    with init(backend="gangline" if flags.device.lower() == "cpu" else "auto") as session:
         _Benchmark(flags, plan, session).run()
 
 

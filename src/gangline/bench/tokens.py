@@ -143,6 +143,7 @@ def _result(
         }
         for rank, ((_, machine), each) in enumerate(zip(every, figures.each, strict=True))
     ]
+    is_shared = session.backend == "gangline" and session.size > 1 and not session.no_shared_memory
     return {
         "benchmark": "tokens",
         "version": __version__,
@@ -152,7 +153,7 @@ def _result(
         "parallel": asked.parallel,
         "precision": asked.precision,
         "backend": session.backend,
-        "gradients": "shared memory" if session.gradients is not None and asked.parallel == "ddp" else "",
+        "gradients": "shared memory" if is_shared else "",
         "batch_size": asked.batch_size,
         "sequence": sequence,
         "steps": asked.steps,

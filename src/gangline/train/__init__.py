@@ -9,12 +9,15 @@
         progress = session.progress(steps=1000, items_per_step=32 * session.size)
         checkpoints = session.checkpoints("checkpoints")
 
+A script of its own may also say ``torch.distributed.init_process_group("gangline")``, having imported this.
 Importing it costs a millisecond: torch and the rest are imported by ``init``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from gangline.train.collectives.register import register_when_imported
 
 if TYPE_CHECKING:
     from gangline.train.checkpoints.agreement import CheckpointError as CheckpointError
@@ -48,6 +51,8 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - from one table; a test holds what it says
+
+register_when_imported()  # init_process_group("gangline")
 
 
 def __getattr__(name: str) -> Any:

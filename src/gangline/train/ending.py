@@ -87,9 +87,16 @@ def free_waiting(session: Session, error: PeerLostError) -> None:
     Collectives of torch end by themselves when the ranks that wait in ``close()`` have ended.
     """
     session.peers.ended_early = error
-    if session.gradients is not None:
-        session.gradients.give_up(error)
+    give_up_waiting(error)
     threading.Thread(target=_end_late, args=(error,), name="gangline-end", daemon=True).start()
+
+
+def give_up_waiting(error: PeerLostError) -> None:
+    """Let what waits for other ranks in this process end with an error."""
+    from gangline.train.collectives.rank_group import RankGroup
+
+    for group in [*RankGroup.groups]:
+        group.give_up(error)
 
 
 def _end_late(error: PeerLostError) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,8 +21,8 @@ _WAIT_EVERY_S = 1.0
 UNEVEN_HINT = "give all ranks the same number of steps, or train in `with parallel.join():`"
 
 
-class PeerLostError(GanglineError):
-    """Ranks ended while others waited for them.
+class PeerLostError(GanglineError, RuntimeError):
+    """Ranks ended while others waited for them; a RuntimeError as torch's own is.
 
     Attributes:
         ranks: which, as far as they are known; empty when none is.
@@ -87,22 +89,27 @@ class Peers:
         except RuntimeError as error:
             raise self.lost(error, what) from error
 
-    def lost(self, cause: BaseException, what: str) -> PeerLostError:
+    def lost(
+        self, cause: BaseException, what: str, told: Callable[[], Sequence[int]] = tuple
+    ) -> PeerLostError:
         """Return the error for a collective that failed, with the ranks that have ended where they are known.
 
         Args:
             cause: what torch raised.
             what: the collective that this rank waited in.
+            told: asks for ranks whose end others have seen.
         """
-        if isinstance(cause, PeerLostError):
-            return cause
         with suppress(RuntimeError):  # the store may be gone
             self.ended_early = self.ended_early or self.find_early_end()
         if self.ended_early is not None:
             return self.ended_early
+        if isinstance(cause, PeerLostError) and cause.ranks:
+            return cause
         deadline = time.monotonic() + LOOK_LIMIT_S
-        while not (ranks := self.ended()) and time.monotonic() < deadline:
+        while not (ranks := [*told()] or self.ended()) and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
+        if not ranks and isinstance(cause, PeerLostError):
+            return cause
         if not ranks:
             reason = str(cause).strip().partition("\n")[0]
             return PeerLostError(f"{what} with the other ranks failed: {reason}", hint="look at their logs")
@@ -110,6 +117,11 @@ class Peers:
         return PeerLostError(
             f"{shown} ended while others waited in {what}", ranks=ranks, hint="its log says why"
         )
+
+
+def process_facts() -> dict[str, Any]:
+    """Return what others must know of this process to see its end."""
+    return {"node": socket.gethostname(), "pid": os.getpid(), "process": process_name(os.getpid())}
 
 
 def not_there(store: Any, name: str, ranks: Sequence[int], limit_s: float = _WAIT_EVERY_S) -> list[int]:

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 from gangline.errors import UserError
-from gangline.train.gradients import Traffic
 from gangline.train.records import format_record
+from gangline.train.traffic import traffic
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 """What Kubernetes, launchers and Slurm send before they end a job, and what Slurm's `--signal` is set to."""
@@ -29,13 +29,12 @@ class StopRequest:
     Args:
         rank: this one.
         size: number of ranks, which all make one together.
-        traffic: is told while this rank waits for the others' word.
 
     Raises:
         UserError: another thread than the main one makes it; only that one may take signals.
     """
 
-    def __init__(self, rank: int, size: int, traffic: Traffic) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise UserError("should_stop() was called first in a thread that cannot take signals")
         if rank == 0 and any(name in os.environ for name in _MPI_RANKS):
@@ -44,7 +43,6 @@ class StopRequest:
             sys.stderr.flush()
         self._is_asked = False
         self._is_agreed = False
-        self._traffic = traffic
         self._process = os.getpid()
         self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
         self._group: Any = None
@@ -66,9 +64,8 @@ class StopRequest:
 
         if self._asking is not None:
             asked, work = self._asking
-            self._traffic.begin()
-            work.wait()
-            self._traffic.end()
+            with traffic.waiting("should_stop()"):
+                work.wait()
             self._is_agreed = bool(asked.item())
         if not self._is_agreed:
             asked = torch.tensor([int(self._is_asked)])

@@ -43,12 +43,12 @@ def choose_device(backend: str, facts: list[dict[str, Any]], ranks: Ranks, torch
         raise UserError(
             f"backend nccl wants a GPU for every rank, but "
             f"{f'rank {without[0]} sees none' if without else 'two ranks share one'}",
-            hint="start as many ranks as there are GPUs, or use backend gloo",
+            hint="start as many ranks as there are GPUs, or use backend gangline",
         )
-    if backend == "gloo" or not own_each:
+    if backend in ("gangline", "gloo") or not own_each:
         if backend == "auto" and any(chosen) and ranks.rank == 0:
-            note("not every rank has a GPU of its own: all train on the CPU, with gloo")
-        return torch.device("cpu"), "gloo"
+            note("not every rank has a GPU of its own: all train on the CPU")
+        return torch.device("cpu"), "gangline"
     index = facts[ranks.rank]["gpus"].index(chosen[ranks.rank])
     torch.cuda.set_device(index)
     return torch.device("cuda", index), "nccl"

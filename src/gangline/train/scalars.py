@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gangline.errors import UserError
 from gangline.train.records import RECORD_BYTES_MAX, format_record
-
-if TYPE_CHECKING:
-    from gangline.train.gradients import Traffic
+from gangline.train.traffic import traffic
 
 REDUCTIONS = ("mean", "sum", "min", "max")
 NAME_CHARS_MAX = 128
@@ -55,7 +53,7 @@ def _word(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def torch_reducer(size: int, device: Any, traffic: Traffic) -> Reducer:
+def torch_reducer(size: int, device: Any) -> Reducer:
     """Return a reduction over the ranks of torch's default group, in float64.
 
     Cost: one all-reduce of 8 bytes a value; all ranks wait for one another.
@@ -67,9 +65,8 @@ def torch_reducer(size: int, device: Any, traffic: Traffic) -> Reducer:
 
         operation = {"min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}.get(how, dist.ReduceOp.SUM)
         tensor = torch.tensor(values, dtype=torch.float64, device=device)
-        traffic.begin()
-        dist.all_reduce(tensor, operation)
-        traffic.end()
+        with traffic.waiting("progress.log()"):
+            dist.all_reduce(tensor, operation)
         found = [float(value) for value in tensor.tolist()]
         return [value / size for value in found] if how == "mean" else found
 

@@ -50,6 +50,7 @@ class Heartbeat:
         stack: where its main thread is, innermost first; ``""`` unknown.
         is_over: it has ended properly.
         is_halted: its node says that its process is stopped or gone.
+        waits_in: name of the collective that it waits in, ``""`` unknown.
     """
 
     rank: int
@@ -62,6 +63,7 @@ class Heartbeat:
     stack: str = ""
     is_over: bool = False
     is_halted: bool = False
+    waits_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Silence:
         stack: where it is.
         waited_s: how long the first of those has waited.
         step_s: the longest step of all ranks until now, 0 unknown.
+        waits_in: the collective in which the others wait, or it as they do; ``""`` unknown.
     """
 
     rank: int
@@ -89,6 +92,7 @@ class Silence:
     stack: str
     waited_s: float = 0.0
     step_s: float = 0.0
+    waits_in: str = ""
 
 
 def watchers(nodes: Sequence[str]) -> list[int]:
@@ -132,8 +136,10 @@ def silent_ranks(beats: Sequence[Heartbeat], silent_after_s: float = SILENT_AFTE
     step_s = max((beat.step_s for beat in active), default=0.0)
 
     def named(beat: Heartbeat, kind: str) -> Silence:
+        waits_in = beat.waits_in or next((one.waits_in for one in waiting if one.waits_in), "")
         return Silence(
-            *(beat.rank, beat.step, beat.step_age_s, kind, len(waiting), beat.stack), waited_s, step_s
+            *(beat.rank, beat.step, beat.step_age_s, kind, len(waiting), beat.stack),
+            *(waited_s, step_s, waits_in),
         )
 
     patience = patience_s(step_s, silent_after_s)
@@ -223,8 +229,11 @@ def silence_line(silence: Silence, node: str, *, state: str = "", counts: bool =
         )
         head += f" (steps took up to {_seconds(silence.step_s)} until now)" if silence.step_s else ""
     others = f"{silence.waiting} other rank{'s wait' if silence.waiting != 1 else ' waits'} for it"
+    place = f" in {silence.waits_in}" if silence.waits_in else ""
+    others += place
     if silence.kind == "mixed":
-        others = "it waits as all ranks do: they are not in the same collective, or one that ended is missed"
+        others = f"it waits{place} as all ranks do: they are not in the same collective, "
+        others += "or one that ended is missed"
     elif not silence.waiting:
         others = "no other rank waits for it yet"
     parts = [head, others]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gangline.errors import EXIT_RESUME, UserError
-from gangline.train.ending import early_end, end_together, free_waiting
+from gangline.train.ending import early_end, end_together, free_waiting, give_up_waiting
 from gangline.train.environment import (
     BOARD_VARIABLE,
     GENERATION_VARIABLE,
@@ -23,11 +23,10 @@ from gangline.train.environment import (
     complete,
     read_ranks,
 )
-from gangline.train.gradients import SharedGradients, Traffic, share_memory
 from gangline.train.heartbeat import HeartbeatSocket
 from gangline.train.peers import PeerLostError, Peers, is_of_collective
 from gangline.train.preemption import StopRequest
-from gangline.train.rank_device import choose_device, note, set_threads
+from gangline.train.rank_device import choose_device, set_threads
 from gangline.train.rendezvous import (
     MEETING_TIMEOUT_S,
     exchange,
@@ -35,11 +34,11 @@ from gangline.train.rendezvous import (
     interface_towards,
     open_store,
 )
-from gangline.train.shared_memory import FOLDER, why_unsupported
 from gangline.train.silence.own_place import own_place
 from gangline.train.silence.watch import Watch
 from gangline.train.stacks import StackFile
 from gangline.train.stall_detection import SILENT_AFTER_S
+from gangline.train.traffic import traffic
 
 if TYPE_CHECKING:
     from gangline.train.checkpoints.checkpoint import Checkpoints
@@ -49,7 +48,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 1800.0
 """After this long in one collective torch gives up, as its own default."""
 
-BACKENDS = ("auto", "nccl", "gloo")
+BACKENDS = ("auto", "nccl", "gangline", "gloo")
+"""``gloo`` is taken for gangline, which does over gloo what does not go over shared memory."""
 
 
 @dataclass(slots=True)
@@ -58,13 +58,12 @@ class Session:
 
     Attributes:
         ranks: this rank's complete place.
-        backend: ``nccl`` or ``gloo``.
+        backend: ``nccl`` or ``gangline``.
         device: ``torch.device`` for this rank's tensors.
         threads: torch's threads of this rank.
         nodes: host name of every rank.
         store: torch store that all ranks share.
-        gradients: the all-reduce over shared memory, None without one.
-        no_shared_memory: why gradients do not go over shared memory, ``""`` when they do.
+        no_shared_memory: why collectives do not go over shared memory, ``""`` when they do.
     """
 
     ranks: Ranks
@@ -73,9 +72,7 @@ class Session:
     threads: int
     nodes: list[str]
     store: Any
-    traffic: Traffic
     peers: Peers
-    gradients: SharedGradients | None = None
     no_shared_memory: str = ""
     watch: Watch | None = None
     _stop_request: StopRequest | None = None
@@ -103,15 +100,17 @@ class Session:
 
         Args:
             model: a torch module.
-            options: for DistributedDataParallel; ``gradient_as_bucket_view`` is on unless given. With
-                ``process_group`` gradients are averaged over its ranks, over gloo or nccl.
+            options: for DistributedDataParallel; ``gradient_as_bucket_view`` is on unless given.
 
         Raises:
             PeerLostError: later, out of ``backward()``: a rank ended while this one waited for it.
         """
-        from gangline.train.parallel import parallel
+        from torch.nn.parallel import DistributedDataParallel
 
-        return parallel(self, model.to(self.device), options)
+        options.setdefault("gradient_as_bucket_view", True)
+        if self.device.type == "cuda":
+            options.setdefault("device_ids", [self.device.index])
+        return DistributedDataParallel(model.to(self.device), **options)
 
     def progress(self, **options: Any) -> Progress:
         """Return a reporter of steps; see `gangline.train.progress.Progress` for its options."""
@@ -124,7 +123,7 @@ class Session:
         from gangline.train.scalars import torch_reducer
 
         try:
-            return torch_reducer(self.size, self.device, self.traffic)(values, how)
+            return torch_reducer(self.size, self.device)(values, how)
         except RuntimeError as error:
             raise self.peers.lost(error, "progress.log()") from error
 
@@ -183,7 +182,7 @@ class Session:
             PeerLostError: a rank ended that never came.
         """
         if self._stop_request is None:
-            self._stop_request = StopRequest(self.rank, self.size, self.traffic)
+            self._stop_request = StopRequest(self.rank, self.size)
         try:
             return self._stop_request.agreed()
         except RuntimeError as error:
@@ -234,8 +233,6 @@ class Session:
         if self.watch is not None:
             self.watch.close()
             atexit.unregister(self.watch.close)
-        if self.gradients is not None:
-            self.gradients.close()
         dist.destroy_process_group()
         self.store = self.watch = None
 
@@ -250,13 +247,11 @@ class Session:
         if self.watch is not None:
             self.watch.abandon()
             atexit.unregister(self.watch.close)
-        if self.gradients is not None:
-            self.gradients.give_up(PeerLostError("this generation of ranks has ended"))
-            self.gradients.close()
+        give_up_waiting(PeerLostError("this generation of ranks has ended"))
         for checkpoints in self._checkpoints:
             checkpoints.abandon()
         dist.destroy_process_group()
-        self.store = self.watch = self.gradients = None
+        self.store = self.watch = None
         forget_stores()
 
     def __enter__(self) -> Session:
@@ -265,6 +260,8 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if kind is None:
             self.close()
+        elif isinstance(error, PeerLostError):
+            return
         elif isinstance(error, RuntimeError) and self.size > 1 and is_of_collective(error):
             raise self.peers.lost(error, "a collective") from error
 
@@ -293,11 +290,11 @@ def init(
     of a PyTorchJob or TFJob, and for one process without any launcher.
 
     Args:
-        backend: ``auto`` takes nccl where every rank has a GPU of its own, else gloo.
+        backend: ``auto`` takes nccl where every rank has a GPU of its own, else gangline, on the CPU.
         threads: torch's threads of this rank; None means OMP_NUM_THREADS, else the cores that this process
             may use divided by the ranks of the node.
         timeout_s: how long one collective may take.
-        shared_memory: let gradients of ranks on one node go over shared memory (CPU only).
+        shared_memory: let collectives of ranks on one node go over shared memory (CPU only).
         silent_after_s: how long no rank steps before the one that keeps the others waiting is named.
         environment: variables instead of this process's own.
         meeting_s: how long the other ranks are waited for.
@@ -325,9 +322,14 @@ def init(
     _check_facts(facts, ranks)
     count = set_threads(threads, environment, ranks, torch)
     device, chosen = choose_device(backend, facts, ranks, torch)
-    if chosen == "gloo":
+    if chosen == "gangline":
         _choose_interface(facts, ranks)
     import torch.distributed as dist
+
+    from gangline.train.collectives.rank_group import RankGroup
+
+    peers = Peers(ranks.rank, facts)
+    RankGroup.peers, RankGroup.is_watched, RankGroup.shares_memory = peers, True, shared_memory
 
     dist.init_process_group(
         chosen,
@@ -336,11 +338,11 @@ def init(
         world_size=ranks.size,
         timeout=timedelta(seconds=timeout_s),
     )
-    session = Session(ranks, chosen, device, count, nodes, store, Traffic(), Peers(ranks.rank, facts))
-    _share_memory(session, facts, wanted=shared_memory)
+    session = Session(ranks, chosen, device, count, nodes, store, peers)
+    session.no_shared_memory = str(getattr(dist.group.WORLD, "no_shared_memory", ""))
     session.peers.find_early_end = lambda: early_end(session, store)
     session.watch = Watch(
-        *(session.ranks, facts, store, session.traffic, stack_file, beats),
+        *(session.ranks, facts, store, traffic, stack_file, beats),
         silent_after_s=silent_after_s,
         look=session._look_for_early_end,
     )
@@ -368,20 +370,12 @@ def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile, beats: Heartbeat
     gpus: list[str] = []
     if torch.cuda.is_available():
         gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
-    return own_place(stack_file, beats) | {"size": ranks.size, "gpus": gpus, "memory": _memory_domain()}
+    return own_place(stack_file, beats) | {"size": ranks.size, "gpus": gpus}
 
 
 def current() -> Session | None:
     """Return the session of this process that is not closed, None without one."""
     return _session
-
-
-def _memory_domain() -> str:
-    """Return a name for the /dev/shm that this process sees; every mount of one has its own device number."""
-    if why_unsupported():
-        return ""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{FOLDER.stat().st_dev}/{os.getuid()}"
 
 
 def _check_facts(facts: list[dict[str, Any]], ranks: Ranks) -> None:
@@ -402,29 +396,6 @@ def _choose_interface(facts: list[dict[str, Any]], ranks: Ranks) -> None:
         name = "lo" if Path("/sys/class/net/lo").exists() else ""
     if name:
         os.environ["GLOO_SOCKET_IFNAME"] = name
-
-
-def _share_memory(session: Session, facts: list[dict[str, Any]], *, wanted: bool) -> None:
-    """Set up the all-reduce over shared memory where it can be; say once where it cannot."""
-    ranks = session.ranks
-    if ranks.size == 1 or session.backend != "gloo":
-        return
-    if not wanted:
-        session.no_shared_memory = "switched off"
-        return
-    domains = [str(fact["memory"]) for fact in facts]
-    memory, session.no_shared_memory = share_memory(session.store, ranks, domains)
-    if memory is None:
-        if ranks.rank == 0:
-            note(f"gradients go over gloo, not over shared memory: {session.no_shared_memory}")
-        return
-    leaders = None
-    if memory.size != ranks.size:
-        import torch.distributed as dist
-
-        firsts = sorted(domains.index(domain) for domain in dict.fromkeys(domains))
-        leaders = dist.new_group(firsts, backend="gloo")
-    session.gradients = SharedGradients(memory, ranks, leaders, session.traffic)
 
 
 def _wrapped(model: Any) -> Any:

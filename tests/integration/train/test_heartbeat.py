@@ -113,7 +113,7 @@ import json, os, sys, time
 from pathlib import Path
 from gangline.train.heartbeat import HeartbeatSocket
 from gangline.train.environment import Ranks
-from gangline.train.gradients import Traffic
+from gangline.train.traffic import Traffic
 from gangline.train.rendezvous import process_name
 from gangline.train.stacks import StackFile
 from gangline.train.silence.watch import Watch

@@ -52,7 +52,7 @@ def test_process_without_a_launcher_trains_alone(torch_python: str) -> None:
     found = launch(torch_python, str(SCRIPT))
 
     assert found["ranks"] == [0, 1, 0, 0]
-    assert found["backend"] == "gloo"
+    assert found["backend"] == "gangline"
 
 
 def test_ranks_of_mpirun_share_memory_and_cores(torch_python: str) -> None:

@@ -134,5 +134,7 @@ def test_rank_of_a_plain_script_is_named(ranks, torch_python, tmp_path: Path, ho
     ranks.wait_for(lambda: '"kind":"silence"' in ranks.log(0), "the silence")
 
     (line,) = [line for line in ranks.log(0).splitlines() if "waits for it" in line]
-    assert re.search(r"rank 1 on \S+ has not got on for \d+ s; 1 other rank waits for it; ", line), line
+    assert re.search(
+        r"rank 1 on \S+ has not got on for \d+ s; 1 other rank waits for it in gloo:all_reduce; ", line
+    ), line
     assert want in line

@@ -42,6 +42,13 @@ def test_rank_outside_the_collective_in_which_the_others_wait_is_named() -> None
     )
 
 
+def test_collective_is_named_in_which_the_others_wait() -> None:
+    waits = {"waits_s": 40, "waits_in": "all_reduce 12 (25.0 MB)"}
+    (silence,) = silent_ranks([beat(0, **waits), beat(1)])
+
+    assert "; 1 other rank waits for it in all_reduce 12 (25.0 MB)" in silence_line(silence, "a")
+
+
 def test_rank_that_says_nothing_is_named_with_the_step_that_its_peers_have_done() -> None:
     (silence,) = silent_ranks([beat(0, waits_s=20), beat(1, step=237, beat_age_s=20)])
 

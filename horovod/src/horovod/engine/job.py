@@ -175,6 +175,8 @@ def _backends(facts: Sequence[dict[str, Any]]) -> str:
     cpu = os.environ.get("HOROVOD_TORCH_BACKEND") or (
         "gangline" if "gangline" in dist.Backend.backend_list else "gloo"
     )
+    # With nccl beside it torch wants a backend that is no process group of its own.
+    cpu = "gloo" if cpu == "gangline" and all(fact["cuda"] for fact in facts) else cpu
     return f"cpu:{cpu},cuda:nccl" if all(fact["cuda"] for fact in facts) else cpu
 
 

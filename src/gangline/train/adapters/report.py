@@ -7,7 +7,6 @@ from typing import Any
 
 from gangline.errors import EXIT_RESUME
 from gangline.train.checkpoint_log import KIND
-from gangline.train.gradients import Traffic
 from gangline.train.preemption import StopRequest
 from gangline.train.progress import Progress
 from gangline.train.records import format_record
@@ -39,7 +38,7 @@ class Report:
         self._progress = Progress(
             rank, size, done=done, steps=steps, items_per_step=items_per_step, watch=watch, **options
         )
-        self._stop = StopRequest(rank, size, Traffic()) if stops else None
+        self._stop = StopRequest(rank, size) if stops else None
         self.is_stopping = False
 
     def step(self, loss: Any = None) -> bool:

@@ -7,13 +7,13 @@ import atexit
 from gangline.errors import UserError
 from gangline.train import start
 from gangline.train.environment import Ranks, complete
-from gangline.train.gradients import Traffic
 from gangline.train.heartbeat import HeartbeatSocket
 from gangline.train.rendezvous import exchange
 from gangline.train.silence.own_place import own_place
 from gangline.train.silence.watch import Watch
 from gangline.train.stacks import StackFile
 from gangline.train.stall_detection import SILENT_AFTER_S
+from gangline.train.traffic import traffic
 
 _watch: Watch | None = None
 _turns = 0
@@ -44,13 +44,16 @@ def watch(*, silent_after_s: float = SILENT_AFTER_S) -> Watch:
             "gangline.train.watch() found no process group",
             hint="call it after torch.distributed.init_process_group(…), on all ranks",
         )
+    from gangline.train.collectives.rank_group import RankGroup
+
+    RankGroup.is_watched = True
     _turns += 1
     stack_file, beats = StackFile(), HeartbeatSocket()
     told = Ranks(dist.get_rank(), dist.get_world_size())
     store = dist.PrefixStore(f"gangline-watch/{_turns}", dist.distributed_c10d._get_default_store())
     facts = exchange(store, told, own_place(stack_file, beats))
     ranks = complete(told, [str(fact["node"]) for fact in facts])
-    _watch = Watch(ranks, facts, store, Traffic(), stack_file, beats, silent_after_s=silent_after_s)
+    _watch = Watch(ranks, facts, store, traffic, stack_file, beats, silent_after_s=silent_after_s)
     _watch.start()
     atexit.register(_watch.close)
     return _watch

@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any
 
 from gangline.train.environment import Ranks
-from gangline.train.gradients import Traffic
 from gangline.train.heartbeat import HeartbeatSocket, place_of
 from gangline.train.process_inspector import UNKNOWN, ProcessInspector, ProcessState, ask, look_at
 from gangline.train.records import format_record
@@ -41,6 +40,7 @@ from gangline.train.stall_detection import (
     speaks,
     watchers,
 )
+from gangline.train.traffic import Traffic
 
 STORE_TIMEOUT_S = 10.0
 STEP_MEMORY = 0.95
@@ -54,7 +54,7 @@ class Watch:
         ranks: this rank's place.
         facts: what every rank said of itself at the start.
         store: that all ranks share.
-        traffic: of gradient buckets.
+        traffic: the collectives of this process.
         stack_file: of this process.
         beats: what heartbeats are sent and received with.
         silent_after_s: how long no rank steps before one is named.
@@ -211,6 +211,7 @@ class Watch:
         age_s = self._age_s()
         beat: dict[str, Any] = {"step": self.step, "mark": self._mark()}
         beat["waits_s"] = round(self._waits_s(), 1)
+        beat["waits_in"] = self._waits_in() if beat["waits_s"] else ""
         beat["step_s"] = round(self._longest_step_s, 1)
         if age_s > 2 * self._beat_s:
             beat["stack"] = describe(main_frames())
@@ -252,6 +253,11 @@ class Watch:
         waits_s = time.monotonic() - min(since) if since else 0.0
         return waits_s if waits_s > self._waits_after_s else 0.0
 
+    def _waits_in(self) -> str:
+        """Return the name of the first collective under way, ``""`` unknown."""
+        flown = next((one.name for one in self._flights if one.begun_ns is not None), "")
+        return self._traffic.oldest() or flown
+
     def _look_at(self, rank: int) -> None:
         """Read a rank's last heartbeat; one that cannot be read grows old."""
         key = f"beat/{rank}"
@@ -285,6 +291,7 @@ class Watch:
             waits_s=float(own["waits_s"]),
             step_s=self._longest_step_s,
             stack=str(own.get("stack", "")),
+            waits_in=str(own["waits_in"]),
         )
 
     def _is_halted(self, rank: int) -> bool:
@@ -365,6 +372,7 @@ class _Seen:
             step_s=float(self._last.get("step_s", 0.0)),
             stack=str(self._last.get("stack", "")),
             is_over=bool(self._last.get("is_over")),
+            waits_in=str(self._last.get("waits_in", "")),
         )
 
 

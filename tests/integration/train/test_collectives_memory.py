@@ -1,4 +1,4 @@
-"""The all-reduce over shared memory, without torch: right sums, the same bits, nothing left behind."""
+"""The memory that ranks of a node share, without torch: right sums, the same bits, nothing left behind."""
 
 from __future__ import annotations
 
@@ -9,35 +9,48 @@ from pathlib import Path
 
 import pytest
 
-from gangline.train.shared_memory import BOXES_BYTES_MAX, FOLDER, RANKS_MAX, piece_bytes, remove_leftovers
+from gangline.train.collectives.memory import (
+    FOLDER,
+    MEMORY_BYTES_MAX,
+    PROCESSORS,
+    RANKS_MAX,
+    Memory,
+    memory_bytes,
+    remove_leftovers,
+)
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86-64"
+    sys.platform != "linux" or os.uname().machine not in PROCESSORS, reason="Linux x86-64 or aarch64"
 )
 
 SCRIPT = """
 import os, sys, hashlib, time
 from pathlib import Path
 import numpy as np
-from gangline.train import shared_memory
-shared_memory.PIECE_BYTES = 1 << 16  # several pieces from little data
+from gangline.train.collectives import memory as module, staged
+from gangline.train.peers import PeerLostError
+module.PIECE_BYTES = 1 << 16  # several pieces from little data
 rank, size, mode = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[1]
 path = Path(sys.argv[2])
 while rank and not path.exists():
     time.sleep(0.01)
 while True:
     try:
-        memory = shared_memory.SharedMemory(path, rank, size, create=rank == 0)
+        memory = module.Memory(path, rank, size, create=rank == 0)
         break
     except (OSError, ValueError):
         time.sleep(0.01)  # not at its size yet
 memory.barrier()
 memory.unlink()
+collectives = staged.StagedCollectives(memory, rank, [[*range(size)]], None)
 
 def add(parts, out):
     np.add(parts[0], parts[1], out=out)
     for part in parts[2:]:
         np.add(out, part, out=out)
+
+def all_reduce(flat):
+    collectives.all_reduce("sum", flat, flat, staged.Reduction(flat.dtype, "sum", add, None))
 
 def of(rank, length, kind):
     return np.random.default_rng([rank, length]).standard_normal(length).astype(kind)
@@ -47,21 +60,21 @@ if mode == "sums":
         for length in (0, 1, 15, 16, 17, 1000, 16384, 16385, 100003):
             for _ in range(3):  # boxes are used again at once
                 flat = of(rank, length, kind)
-                memory.all_reduce(flat, add)
+                all_reduce(flat)
                 want = of(0, length, kind)
                 for other in range(1, size):
                     want = want + of(other, length, kind)
                 assert np.array_equal(flat, want), (kind, length)
         flat = of(rank, 40000, kind)
-        memory.broadcast(flat)
+        collectives.broadcast("broadcast", flat, 0)
         assert np.array_equal(flat, of(0, 40000, kind))
     print("sums are right")
 else:
     while True:
         Path(f"rank-{rank}.runs").touch()
         try:
-            memory.all_reduce(np.ones(100000, np.float32), add)
-        except shared_memory.PeerLostError as error:
+            all_reduce(np.ones(100000, np.float32))
+        except PeerLostError as error:
             print(error)
             break
 """
@@ -97,7 +110,7 @@ def test_rank_that_is_killed_ends_the_wait_of_the_others(ranks, numpy_python, sc
     ranks.processes[1].send_signal(signal.SIGKILL)
 
     assert ranks.wait() == [0, -signal.SIGKILL, 0]
-    assert "rank 1 ended while others waited for it" in ranks.log(0)
+    assert "rank 1 ended while others waited in sum" in ranks.log(0)
     assert not path.exists()
 
 
@@ -113,15 +126,14 @@ def test_file_of_a_rank_killed_at_its_start_is_removed_by_the_next_job() -> None
 
 
 @pytest.mark.parametrize("size", [2, 8, 24, RANKS_MAX])
-def test_memory_is_bounded_for_any_number_of_ranks(size: int) -> None:
-    assert 2 * (size + 1) * piece_bytes(size) <= BOXES_BYTES_MAX
+@pytest.mark.parametrize("rooms", [2, 6])
+def test_memory_is_bounded_for_any_number_of_ranks(size: int, rooms: int) -> None:
+    assert memory_bytes(size, rooms) <= MEMORY_BYTES_MAX + size * (size + 1) * 64
 
 
 def test_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
-    from gangline.train.shared_memory import SharedMemory
-
     path = tmp_path / "short"
     path.write_bytes(b"x")
 
     with pytest.raises((OSError, ValueError)):
-        SharedMemory(path, 1, 2, create=False)
+        Memory(path, 1, 2)
