@@ -39,6 +39,7 @@ def test_a_program_runs_on_every_rank_with_torchs_variables(gangline, tmp_path):
 
 
 def test_two_runs_of_a_program_never_meet_at_one_port(gangline, tmp_path):
+    (tmp_path / "a.py").touch()
     shown = [gangline("run", "-n", "2", "--dry-run", "--", "python3", "a.py", cwd=tmp_path) for _ in range(3)]
 
     ports = {re.search(r"MASTER_PORT=(\d+)", run.stdout)[1] for run in shown}

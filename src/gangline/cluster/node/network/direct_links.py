@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from gangline.cluster.node.shim import syscalls
 
 if TYPE_CHECKING:
@@ -117,14 +119,18 @@ class DirectLinks:
     def _connect(self, end: _End, others: list[_End]) -> int:
         made = 0
         for other in others:
-            with contextlib.suppress(OSError, LookupError):  # one of the two has ended just now
+            try:
                 self._pair(end, other)
                 made += 1
+            except (ProcessLookupError, FileNotFoundError):
+                continue  # one of the two has ended just now
+            except Exception as error:  # noqa: BLE001 - there is the way by the bridge
+                structlog.get_logger().warning(
+                    "no link between two pods", one=end.address, other=other.address, error=repr(error)
+                )
         return made
 
     def _pair(self, one: _End, other: _End) -> None:
-        from pyroute2 import NetlinkError
-
         mine, theirs = link_name(other.address), link_name(one.address)
         with _opened(one) as own, _opened(other) as peer:
             try:
@@ -135,11 +141,11 @@ class DirectLinks:
                     _lead(netlink, theirs, one.address)
                 with _inside(own) as netlink:
                     _lead(netlink, mine, other.address)
-            except NetlinkError as error:
-                with _inside(own) as netlink, contextlib.suppress(NetlinkError):
+            except Exception:
+                with _inside(own) as netlink:
                     for index in netlink.link_lookup(ifname=mine):
                         netlink.link("del", index=index)  # no way that leads nowhere stays
-                raise OSError(error.code, str(error)) from error
+                raise
 
 
 @contextmanager
