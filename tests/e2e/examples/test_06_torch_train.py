@@ -28,7 +28,7 @@ def test_training_that_was_killed_ends_as_one_that_was_not(
     resumed = gangline(*run, cwd=tmp_path)
 
     assert whole.returncode == 0, whole.stdout
-    assert "2 ranks (torch), gloo on cpu, step 0" in whole.stdout
+    assert "2 ranks (torch), gangline on cpu, step 0" in whole.stdout
     assert re.search(r"^step 300/300  .* images/s  loss ", whole.stdout, re.MULTILINE)
     assert "@gangline" not in whole.stdout
     accuracy = re.search(r"accuracy ([\d.]+)%", whole.stdout)

@@ -25,7 +25,7 @@ def test_result_names_what_it_depends_on(torch_python: str, tmp_path: Path, way:
 
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "tokens.json").read_text())
-    assert (result["parameters"], result["parallel"], result["backend"]) == (PARAMETERS, way, "gloo")
+    assert (result["parameters"], result["parallel"], result["backend"]) == (PARAMETERS, way, "gangline")
     assert f"--parallel={way}" in result["command"]
     assert [one["rank"] for one in result["ranks"]] == [0, 1]
     assert 0 < result["mfu"] < 1

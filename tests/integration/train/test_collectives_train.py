@@ -150,7 +150,10 @@ def test_ranks_that_do_not_meet_get_an_error_that_names_them(ranks, torch_python
     ranks.start(torch_python, FOLDER / "frameworks_script.py", 3, how)
 
     assert ranks.wait() == [0] * 3
-    assert re.search(error, ranks.log(0)), ranks.log(0)
+    logs = [
+        ranks.log(rank) for rank in range(2)
+    ]  # whose time was over first tells; the other may hear of its end
+    assert any(re.search(error, log) for log in logs), logs
 
 
 @pytest.fixture
