@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[1] / "src"
+from local_ranks import rank_variables, run_ranks
+
 WAYS = ("none", "waits", "behind")
 LIMIT_S = 550
 
@@ -36,23 +34,9 @@ def main() -> None:
     if "RANK" in os.environ:
         rank_main(options)
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    python = os.environ.get("GANGLINE_TRAIN_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
-        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(options.ranks)}
-        told |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCES), "BENCHMARK_FOLDER": folder}
-        ranks = [
-            subprocess.Popen([python, *sys.argv], env=os.environ | told | {"RANK": str(rank)})
-            for rank in range(options.ranks)
-        ]
-        try:
-            codes = [rank.wait(timeout=LIMIT_S) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-    sys.exit(max(codes))
+        variables = rank_variables(options.ranks) | {"BENCHMARK_FOLDER": folder}
+        sys.exit(run_ranks(options.ranks, variables, LIMIT_S))
 
 
 def rank_main(options: argparse.Namespace) -> None:

@@ -18,18 +18,17 @@ import argparse
 import hashlib
 import os
 import shlex
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
+from local_ranks import rank_command, rank_variables, wait_for
+
 SIZES_MB = (1, 5, 25, 100)
-SOURCES = Path(__file__).resolve().parents[1] / "src"
 RANKS_LIMIT_S = 1500
 RATE = "1gbit"
 
@@ -48,24 +47,18 @@ def main() -> None:
         return
     with ExitStack() as stack:
         hosts = stack.enter_context(two_nodes()) if options.two_nodes else [([], "127.0.0.1", "lo")]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        python = os.environ.get("GANGLINE_TRAIN_PYTHON", sys.executable)
-        variables = {"MASTER_ADDR": hosts[0][1], "MASTER_PORT": port, "WORLD_SIZE": str(options.ranks)}
-        variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCES)}
+        variables = rank_variables(options.ranks, hosts[0][1])
         each = options.ranks // len(hosts)
         processes = []
         for number, (way, _, interface) in enumerate(hosts):
             ranks = range(number * each, number * each + each)
-            line = shlex.join([python, *sys.argv])
+            line = shlex.join(rank_command())
             script = " & ".join(f"RANK={rank} {line}" for rank in ranks) + " & wait"
             if way:
                 script = f"mount -t tmpfs none /dev/shm; hostname node-{number}; {script}"
-            environment = os.environ | variables | {"GLOO_SOCKET_IFNAME": interface}
+            environment = variables | {"GLOO_SOCKET_IFNAME": interface}
             processes.append(subprocess.Popen([*way, "sh", "-c", script], env=environment))
-        for process in processes:
-            process.wait(RANKS_LIMIT_S)
+        wait_for(processes, RANKS_LIMIT_S)
 
 
 @contextmanager

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-SOURCES = [REPOSITORY / "src", REPOSITORY / "horovod" / "src"]
+from local_ranks import SOURCES, rank_variables, run_ranks
+
+HOROVOD_SOURCES = Path(__file__).resolve().parents[1] / "horovod" / "src"
 RANKS_LIMIT_S = 1500
 NAMED_TENSORS = 1000
 NAMED_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10)
@@ -41,24 +40,9 @@ def main() -> None:
     if "RANK" in os.environ:
         rank_main(options)
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    python = os.environ.get("GANGLINE_TRAIN_PYTHON", sys.executable)
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(options.ranks)}
-    variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
-    if overlay := os.environ.get("GANGLINE_HOROVOD_OVERLAY"):
-        variables["PYTHONPATH"] += os.pathsep + overlay
-    ranks = [
-        subprocess.Popen([python, *sys.argv], env=os.environ | variables | {"RANK": str(rank)})
-        for rank in range(options.ranks)
-    ]
-    try:
-        codes = [rank.wait(timeout=RANKS_LIMIT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    sys.exit(max(codes))
+    overlay = os.environ.get("GANGLINE_HOROVOD_OVERLAY")
+    sources = [SOURCES, HOROVOD_SOURCES, *([Path(overlay)] if overlay else [])]
+    sys.exit(run_ranks(options.ranks, rank_variables(options.ranks, sources=sources), RANKS_LIMIT_S))
 
 
 def rank_main(options: argparse.Namespace) -> None:

@@ -14,16 +14,14 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-SOURCES = Path(__file__).resolve().parents[1] / "src"
+from local_ranks import rank_variables, run_ranks
+
 RUN_LIMIT_S = 1500
 GOAL = 1.00
 CLASSES = 1001
@@ -46,24 +44,8 @@ def main() -> None:
 
 def start(ranks: int) -> int:
     """Start this file as ranks and return the worst exit code."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    python = os.environ.get("GANGLINE_TRAIN_PYTHON", sys.executable)
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(SOURCES)}
-    shared |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": str(threads)}
-    processes = [
-        subprocess.Popen(
-            [python, *sys.argv], env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        return max(process.wait(timeout=RUN_LIMIT_S) for process in processes)
-    finally:
-        for process in processes:
-            process.kill()
+    return run_ranks(ranks, rank_variables(ranks) | {"OMP_NUM_THREADS": str(threads)}, RUN_LIMIT_S)
 
 
 def rank_main(options: argparse.Namespace) -> int:

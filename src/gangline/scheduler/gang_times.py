@@ -65,7 +65,7 @@ class GangBackoff:
         """Count a failure of a gang; return for how many seconds it has to wait.
 
         Example:
-            >>> pauses = Backoff()
+            >>> pauses = GangBackoff()
             >>> [pauses.fail("team/g", now_s) for now_s in (0.0, 3.0, 9.0)]
             [1.0, 2.0, 4.0]
         """

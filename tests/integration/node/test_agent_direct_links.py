@@ -41,6 +41,16 @@ while any(way(to) == "eth0" for to in sys.argv[1:]) and time.monotonic() < until
 for to in sys.argv[1:]:
     print(way(to), asked(to), flush=True)
 """
+ROUTES = """
+import socket, sys, time
+to = int.from_bytes(socket.inet_aton(sys.argv[1]), "little")
+until, said = time.monotonic() + 60, []
+while len(said) < 2 and time.monotonic() < until:
+    lines = [line.split() for line in open("/proc/net/route").read().splitlines()[1:]]
+    said = [(line[0], line[6]) for line in lines if line[7] == "FFFFFFFF" and int(line[1], 16) == to]
+    time.sleep(0.05)
+print(*said, sep="\\n")
+"""
 ASK = """
 import socket, sys, time
 until, said = time.monotonic() + 60, ""
@@ -82,6 +92,17 @@ async def test_pods_of_a_job_have_links_of_their_own_and_keep_their_addresses(cl
     own, ways = await looks(cluster, "train-c", first, second)
 
     assert ways == [f"{link_to(first)} {own}", f"{link_to(second)} {own}"]
+
+
+async def test_an_interface_with_an_address_has_a_route_to_each_linked_pod_too(cluster):
+    # UCX, below MPICH, sends by such a one alone, and only where no other has a longer route.
+    server = await serving(cluster, "train-a", JOB)
+
+    await cluster.create_pod("train-b", sys.executable, "-c", ROUTES, server, metadata=JOB)
+
+    await cluster.wait_phase("train-b", "Succeeded")
+    routes = (await cluster.logs("train-b")).split("\n")[:-1]
+    assert routes == [f"('{link_to(server)}', '0')", "('eth0', '1')"]
 
 
 async def test_an_agent_that_came_later_links_new_pods_with_those_it_found(cluster):

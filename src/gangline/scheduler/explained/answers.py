@@ -122,7 +122,7 @@ class Answers:
         self._next_s = 0.0
 
     async def answer(self, parameters: Mapping[str, str]) -> PathAnswer:
-        """SchedulerAnswer a request; at most a quarter of the time goes into answers."""
+        """Answer a request; at most a quarter of the time goes into answers."""
         try:
             question = WhyQuestion.of(parameters)
         except msgspec.MsgspecError as error:
