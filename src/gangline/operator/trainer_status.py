@@ -26,6 +26,8 @@ from gangline.kube.http_paths import PathAnswer, Posted
 from gangline.kube.verbs import ObjectClient
 
 REVIEW_KEPT_S: Final = 60.0
+REFUSAL_KEPT_S: Final = 1.0
+"""A good token is refused for as long as the API server still has the pod before, of the same name, in sight."""
 REVIEWS_KEPT: Final = 1024
 """Answers about tokens that are remembered: a step of training is no question to the API server."""
 WRITES_IN_FLIGHT_MAX: Final = 8
@@ -90,7 +92,7 @@ class TrainerStatusDesk:
         """Return whose token it is; None for one that is not good for that audience."""
         key, now_s = (token, audience), time.monotonic()
         known = self._reviews.get(key)
-        if known and now_s - known[0] < REVIEW_KEPT_S:
+        if known and now_s - known[0] < (REVIEW_KEPT_S if known[1] else REFUSAL_KEPT_S):
             return known[1]
         review = {
             "apiVersion": TOKEN_REVIEWS.api_version,

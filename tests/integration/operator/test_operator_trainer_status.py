@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.resources import PODS, TRAINJOBS
+from gangline.api.resources import PODS, SERVICE_ACCOUNTS, TRAINJOBS
 from gangline.jobs.training.status_access import status_path, token_audience
 from gangline.kube.http_paths import PathAnswer, Posted
 from gangline.operator.trainer_status import TrainerStatusDesk
@@ -36,6 +36,7 @@ async def token_of(cluster: Any, pod: dict[str, Any], audience: str) -> str:
         "kind": "TokenRequest",
         "spec": {"audiences": [audience], "expirationSeconds": 3600, "boundObjectRef": bound},
     }
+    await cluster.exists(SERVICE_ACCOUNTS, "default")
     path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/default/token"
     answer = await cluster.client.request("POST", path, body=request)
     return str(answer["status"]["token"])
@@ -54,6 +55,16 @@ class Teller:
         body = json.dumps({"trainerStatus": status}).encode()
         return await self._desk.take(Posted(status_path(self._namespace, job), headers, body))
 
+    async def heard(self, cluster: Any, token: str, status: Any) -> PathAnswer:
+        """Tell until the API server has the new pod in sight, and knows its token for a good one."""
+
+        async def answer() -> PathAnswer | None:
+            answer = await self.tell(token, status)
+            return None if answer.status == 401 else answer
+
+        said: PathAnswer = await cluster.until(answer)
+        return said
+
 
 async def test_a_pod_tells_how_far_it_is_and_each_word_replaces_the_one_before(cluster: Any) -> None:
     pod = await running_job(cluster, "told")
@@ -61,7 +72,7 @@ async def test_a_pod_tells_how_far_it_is_and_each_word_replaces_the_one_before(c
     teller = Teller(cluster)
     first = {"progressPercentage": 40, "estimatedRemainingSeconds": 90}
 
-    assert (await teller.tell(token, first)).status == 200
+    assert (await teller.heard(cluster, token, first)).status == 200
     loss = [{"name": "loss", "value": "0.25"}]
     second = {"progressPercentage": 60, "metrics": loss, "lastUpdatedTime": "2026-05-01T12:00:00Z"}
     assert (await teller.tell(token, second)).status == 200
@@ -87,7 +98,7 @@ async def test_only_a_pod_of_the_job_with_its_token_is_heard(cluster: Any) -> No
     of_server = await token_of(cluster, own, "https://kubernetes.default.svc")
     assert (await teller.tell(of_server, said)).status == 401
     stranger = await token_of(cluster, other, audience)
-    answer = await teller.tell(stranger, said)
+    answer = await teller.heard(cluster, stranger, said)
     assert (answer.status, b"other-node-0-0 is none of TrainJob" in answer.body) == (403, True)
     job = await cluster.client.get(TRAINJOBS, "told", cluster.namespace)
     assert "trainerStatus" not in job["status"]
@@ -98,4 +109,20 @@ async def test_what_the_definition_does_not_allow_is_refused(cluster: Any, statu
     pod = await running_job(cluster, "told")
     token = await token_of(cluster, pod, token_audience(cluster.namespace, "told"))
 
-    assert (await Teller(cluster).tell(token, status)).status == 422
+    assert (await Teller(cluster).heard(cluster, token, status)).status == 422
+
+
+async def test_a_pod_that_starts_again_under_its_name_is_heard(cluster: Any) -> None:
+    teller = Teller(cluster)
+    pod = await running_job(cluster, "told")
+    audience = token_audience(cluster.namespace, "told")
+    assert (await teller.heard(cluster, await token_of(cluster, pod, audience), None)).status == 200
+    meta = pod["metadata"]
+    await cluster.client.delete(PODS, meta["name"], meta["namespace"], grace_period_s=0, uid=meta["uid"])
+
+    async def again() -> Any:
+        new = await cluster.exists(PODS, meta["name"])
+        return new if new["metadata"]["uid"] != meta["uid"] else None
+
+    token = await token_of(cluster, await cluster.until(again), audience)
+    assert (await teller.heard(cluster, token, None)).status == 200

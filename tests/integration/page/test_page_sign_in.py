@@ -63,22 +63,21 @@ class Page:
                     return value
         raise AssertionError(f"the socket was closed with {socket.close_code}")
 
-    async def rows(self, key: str = "", *, names: set[str], **headers: str) -> Any:
-        """Return what the cluster is to who sees these jobs and no others."""
+    async def looks(self, key: str = "", **headers: str) -> tuple[Any, set[str]]:
+        """Return what the cluster is to who sees job ``theirs``, and the names of all jobs that are seen."""
         socket, known = await self.open(key, **headers), dict[str, Any]()
 
         def seen(value: Any) -> bool:
             known.update(value)
             is_known = known.get("cluster", {}).get("counts")
-            return bool(is_known) and names == _names(known.get("jobs", {}).get("rows", []))
+            return bool(is_known) and "theirs" in names()
+
+        def names() -> set[str]:
+            return {row["name"] for row in known.get("jobs", {}).get("rows", [])}
 
         await self.told(socket, seen)
         await socket.close()
-        return known["cluster"]
-
-
-def _names(rows: list[Any]) -> set[str]:
-    return {row["name"] for row in rows}
+        return known["cluster"], names()
 
 
 @pytest.fixture
@@ -137,7 +136,8 @@ async def test_each_user_sees_and_does_what_the_token_may(api: Any, page: Page, 
     dev, guest = await page.sign_in(tokens["dev"]), await page.sign_in(tokens["guest"])
     key = f"job/{api.namespace}/theirs"
 
-    narrow, wide = await page.rows(dev, names={"theirs"}), await page.rows(guest, names={"theirs"})
+    (narrow, names), (wide, _) = await page.looks(dev), await page.looks(guest)
+    assert names == {"theirs"}
     assert narrow["user"] == f"system:serviceaccount:{api.namespace}:dev"
     assert narrow["namespace"] == api.namespace  # that of the account
     assert f"jobs and pods outside of namespace {api.namespace}" in narrow["forbidden"]
@@ -176,9 +176,9 @@ async def test_a_sign_in_comes_from_the_page_itself_and_over_no_open_network(pag
 
 async def test_a_proxys_token_counts_with_every_request(page: Page, tokens: Any) -> None:
     proxied = {"Authorization": f"Bearer {tokens['guest']}"}
-    assert "guest" in (await page.rows(names={"theirs"}, **proxied))["user"]
+    assert "guest" in (await page.looks(**proxied))[0]["user"]
     own = await page.sign_in(tokens["dev"])
-    assert "guest" in (await page.rows(own, names={"theirs"}, **proxied))["user"]
+    assert "guest" in (await page.looks(own, **proxied))[0]["user"]
     _, answer = await page.post("/sign-in", {"namespace": "kube-system"}, **proxied)
     assert answer["ok"]
     socket = await page.open(answer["key"], **proxied)

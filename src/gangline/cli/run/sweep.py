@@ -254,7 +254,9 @@ class _Queue:
         words = [sys.executable, "-m", "gangline", "run", *self._line, "--name", point.run, "--", *program]
         began_s = time.monotonic()
         with tempfile.TemporaryFile() as said:
-            child = await asyncio.create_subprocess_exec(*words, stdin=-3, stdout=-3, stderr=said)
+            child = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=said
+            )
             try:
                 code = await child.wait()
             except asyncio.CancelledError:  # Ctrl-C reaches it too: it deletes its job
