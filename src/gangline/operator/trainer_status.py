@@ -27,7 +27,7 @@ from gangline.kube.verbs import ObjectClient
 
 REVIEW_KEPT_S: Final = 60.0
 REFUSAL_KEPT_S: Final = 1.0
-"""A good token is refused for as long as the API server still has the pod before, of the same name, in sight."""
+"""An API server refuses a good token while it still has the pod before, of the same name, in sight."""
 REVIEWS_KEPT: Final = 1024
 """Answers about tokens that are remembered: a step of training is no question to the API server."""
 WRITES_IN_FLIGHT_MAX: Final = 8
