@@ -78,7 +78,6 @@ UNTYPED: dict[str, int] = {
     "client/jobs/past_failure.py": 9,
     "client/jobs/past_runs.py": 2,
     "client/live_picture.py": 3,
-    "client/loop_thread.py": 1,
     "client/manifests.py": 4,
     "client/run/advice.py": 2,
     "client/run/call.py": 2,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -57,26 +57,40 @@ class LoopThread:
         When the waiting thread is interrupted (Ctrl-C, a kernel's stop button) the coroutine is cancelled and
         has 60 s to clean up; a second interrupt ends the wait for that, and the clean-up goes on.
         """
-        task: list[asyncio.Task[Any] | None] = []
+        relay: _Relay = SimpleQueue()
+        context = copy_context()
+        context.run(_RELAY.set, relay)
+        loop, future, task = self._running(), Future[T](), list[asyncio.Task[T]]()
 
         async def carried() -> T:
-            task.append(asyncio.current_task())
             return await coroutine
 
-        relay: _Relay = SimpleQueue()
-        token = _RELAY.set(relay)  # a task has the context of the thread that asks for it
-        try:
-            future = asyncio.run_coroutine_threadsafe(carried(), self._running())
-        finally:
-            _RELAY.reset(token)
-        future.add_done_callback(lambda _: relay.put(None))
-        try:
+        def ended(one: asyncio.Task[T]) -> None:
+            if one.cancelled():
+                future.cancel()
+            elif error := one.exception():
+                future.set_exception(error)
+            else:
+                future.set_result(one.result())
+            relay.put(None)
+
+        def start() -> None:
+            task.append(loop.create_task(carried(), context=context))
+            task[0].add_done_callback(ended)
+
+        def cancel() -> None:
+            task[0].cancel() if task else future.cancel()
+
+        try:  # begun before the task: an interrupt may come at any line
+            loop.call_soon_threadsafe(start)
             while told := relay.get():
                 told()
             return future.result()
         except BaseException:  # of the wait, or of what it was told
             if not future.done():
-                self._cancel(future, task)
+                loop.call_soon_threadsafe(cancel)
+                with suppress(CancelledError, TimeoutError):
+                    future.exception(CLEAN_UP_LIMIT_S)
             raise
 
     def iterate(self, pieces: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -94,11 +108,6 @@ class LoopThread:
                 yield piece
         finally:
             self.call(pieces.aclose())
-
-    def _cancel(self, future: Future[T], task: list[asyncio.Task[Any] | None]) -> None:
-        self._running().call_soon_threadsafe(lambda: [one.cancel() for one in task if one])
-        with suppress(CancelledError, TimeoutError):
-            future.exception(CLEAN_UP_LIMIT_S)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:

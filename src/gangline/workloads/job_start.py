@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from gangline.units import plural
-from gangline.workloads.job_state import expected_pods, has_started
+from gangline.workloads.job_state import exit_code_of, expected_pods, has_started, primary_pods
 from gangline.workloads.kinds import is_worker, kind_of
 from gangline.workloads.pending import pending_reason_of
 
@@ -52,6 +53,24 @@ def is_started(pod: Obj) -> bool:
     phase = (pod.get("status") or {}).get("phase")
     is_over = phase in ("Succeeded", "Failed") and has_started(pod)
     return (phase == "Running" or is_over) and pending_reason_of(pod) is None
+
+
+def attempt_in_words(job: Obj, pods: Iterable[Obj], started: Obj) -> str:
+    """Return which attempt a pod that starts begins, and why; empty for the first, and without a leader.
+
+    Args:
+        job: as pods belong to it.
+        pods: all that were seen, those that are gone too.
+        started: the one that starts.
+    """
+    if not kind_of(job).primary:
+        return ""
+    primary = primary_pods(job, pods)
+    before = [pod for pod in primary[: primary.index(started)] if exit_code_of(pod)]
+    if not before:
+        return ""
+    how = f"{before[-1]['metadata']['name']} failed with exit code {exit_code_of(before[-1])}"
+    return f"{how}; attempt {len(before) + 1} in pod {started['metadata']['name']}"
 
 
 def pods_in_words(job: Obj, pods: list[Obj]) -> str:

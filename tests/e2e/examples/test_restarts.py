@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,4 +38,5 @@ def test_ranks_start_again_and_the_end_is_told(gangline, tmp_path: Path, needed,
 
     assert done.returncode == (0 if event == "succeeded" else 75), done.stdout
     assert (tmp_path / "tries").read_text() == str(tries)
+    assert re.search(r"launcher\S* failed with exit code 75; attempt 2 in pod train", done.stdout)
     assert json.loads((tmp_path / "notice").read_text())["event"] == event

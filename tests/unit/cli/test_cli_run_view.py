@@ -5,7 +5,7 @@ import re
 from gangline.api.resources import MPIJOBS
 from gangline.cli.run.view import PlainView
 from gangline.client.run.follow import Follower
-from gangline.workloads.job_start import job_ref
+from gangline.workloads.job_start import attempt_in_words, job_ref
 
 TITLE = "MPIJob default/pi"
 
@@ -115,3 +115,20 @@ def test_pods_that_were_replaced_count_once(capsys):
 
     assert said(capsys) == [f"{TITLE}: 1 worker + launcher on 1 node, 2 simulated GPUs, T"]
     assert view.gpus_of(job_ref(job())) == "2 simulated GPUs"
+
+
+def test_a_launcher_that_starts_again_says_after_which_failure():
+    first, second, third = (pod("launcher", "Failed", uid=f"l{age}", age=age) for age in range(3))
+    for one, code in ((first, 7), (second, 9)):
+        one["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = code
+    third["metadata"]["name"] = "pi-launcher-x"
+    tried = [third, first, second]
+
+    assert attempt_in_words(job(), tried, first) == ""
+    assert attempt_in_words(job(), tried, second).startswith(
+        "pi-launcher failed with exit code 7; attempt 2 in"
+    )
+    assert (
+        attempt_in_words(job(), tried, third)
+        == "pi-launcher failed with exit code 9; attempt 3 in pod pi-launcher-x"
+    )

@@ -46,7 +46,8 @@ def test_what_is_told_is_told_by_the_calling_thread(loop: LoopThread) -> None:
     assert threads == [threading.get_ident()] * 2
 
 
-def test_an_interrupt_cancels_and_waits_for_the_clean_up(loop: LoopThread) -> None:
+@pytest.mark.parametrize("_", range(50))  # it meets the calling thread at another line each time
+def test_an_interrupt_cancels_and_waits_for_the_clean_up(loop: LoopThread, _: int) -> None:
     done: list[str] = []
 
     async def work() -> None:

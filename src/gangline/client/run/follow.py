@@ -16,7 +16,7 @@ from gangline.errors import ClusterError, GanglineError
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION
 from gangline.workloads.job_outcome import EndStatus, JobOutcome
-from gangline.workloads.job_start import JobRef, job_ref
+from gangline.workloads.job_start import JobRef, attempt_in_words, job_ref
 from gangline.workloads.job_state import (
     exit_code_of,
     expected_pods,
@@ -394,6 +394,8 @@ class Follower:
     def _start_log(self, uid: str) -> None:
         if uid not in self._state.logs and has_started(self._state.pods[uid]):
             self._state.said.clear()
+            if attempt := attempt_in_words(self._state.job, self._state.pods.values(), self._state.pods[uid]):
+                self._view.notice(job_ref(self._state.job), attempt)
             self._state.logs[uid] = asyncio.create_task(self._stream_log(uid))
 
     async def _stream_log(self, uid: str) -> None:
