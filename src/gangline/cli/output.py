@@ -16,6 +16,7 @@ GAP = "   "
 ARENAS_GAP = "  "
 FIELD_INDENT = 16
 """Column at which the text of a field begins."""
+LOWER_INDENT = 4
 
 
 def program_name() -> str:
@@ -129,22 +130,33 @@ def print_ruled_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], 
     print("\n".join(f"{ARENAS_GAP}{line}" for line in lines))
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _columns() -> int:
+    return terminal_width() or shutil.get_terminal_size().columns
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    width = max(_columns() - indent, 20)
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def print_field(title: str, text: str) -> None:
-    """Print a text beside its title, on as many lines as the terminal needs; words are not cut."""
-    width = terminal_width()
-    lines = [text] if width is None else _wrapped(text, max(width - FIELD_INDENT, 20))
-    for index, line in enumerate(lines or [""]):
+    """Print a text beside its title, on as many lines as it needs; words are not cut.
+
+    A line has the columns of the terminal; where there is none those that COLUMNS says, else 80. A text with
+    a word that is too long beside the title begins below it.
+    """
+    lines = _wrapped(text, FIELD_INDENT) or [""]
+    if max(map(len, lines)) + FIELD_INDENT > _columns():
+        print(f"  {title}")
+        print("\n".join(f"{'':{LOWER_INDENT}}{line}" for line in _wrapped(text, LOWER_INDENT)))
+        return
+    for index, line in enumerate(lines):
         print(f"  {title if index == 0 else '':{FIELD_INDENT - 2}}{line}".rstrip())
 
 
 def print_text(text: str) -> None:
-    """Print a sentence, on as many lines as the terminal needs; words are not cut."""
-    width = terminal_width()
-    print(text if width is None else "\n".join(_wrapped(text, width)))
+    """Print a sentence, on as many lines as it needs, as :func:`print_field` does."""
+    print("\n".join(_wrapped(text)))
 
 
 def terminal_width() -> int | None:

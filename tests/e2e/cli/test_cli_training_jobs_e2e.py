@@ -173,7 +173,10 @@ def test_a_trainjob_runs_and_one_whose_runtime_is_missing_says_so(gangline, tmp_
     assert gangline("logs", "node", "-i", "node-0-1").stdout == "1\n"
     assert gangline("apply", "-f", file("lone", "none")).returncode == 0
     until(
-        lambda: "there is no ClusterTrainingRuntime `none`" in gangline("explain", "trainjob/lone").stdout,
+        lambda: (
+            "there is no ClusterTrainingRuntime `none`"
+            in " ".join(gangline("explain", "trainjob/lone").stdout.split())
+        ),
         "the missing runtime to be told",
     )
     assert gangline("delete", "trainjob/lone").returncode == 0

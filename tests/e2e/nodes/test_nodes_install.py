@@ -90,7 +90,7 @@ def test_the_installed_scheduler_is_asked_why_a_pod_waits(
         kubectl("delete", "pod/asks", "--grace-period=0", "--force")
 
     assert "\n  as seen by    gangline-scheduler-" in told, told
-    assert "didn't match Pod's node affinity/selector" in told
+    assert "didn't match Pod's node affinity/selector" in " ".join(told.split())
 
 
 def test_the_device_plugin_of_the_guide_serves_labelled_nodes(device_plugin: str, kubectl: Kubectl) -> None:

@@ -110,7 +110,9 @@ async def test_nodes_are_chosen_here_and_gpus_by_the_plugin_which_is_said(
     assert not one & other
     assert {frozenset(ids) for ids in plugin.allocated} == {frozenset(one), frozenset(other)}
     assert not any("gangline.dev/gpus" in (pod["metadata"].get("annotations") or {}) for pod in pods)
-    assert f"4 GPUs; which ones, or their links, is known to the device plugin of {name} alone" in explained
+    assert f"4 GPUs; which ones, or their links, is known to the device plugin of {name} alone" in " ".join(
+        explained.split()
+    )
     assert (row["resources"][resource], row["allocatedGPUs"], row["idsChosenBy"]) == (4, 4, "device plugin")
     assert "which, its own device plugin chooses and does not tell" in details
     assert details.count("by the device plugin") == 2

@@ -150,7 +150,7 @@ class GangScene:
     async def explain(self, job: str) -> str:
         """Return what ``gangline explain`` prints about a job."""
         words = [sys.executable, "-m", "gangline", "explain", job, "--context", "tests", "-n", self.namespace]
-        environment = os.environ | {"KUBECONFIG": str(self.kubeconfig), "COLUMNS": "200"}
+        environment = os.environ | {"KUBECONFIG": str(self.kubeconfig), "COLUMNS": "2000"}
         process = await asyncio.create_subprocess_exec(
             *words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )

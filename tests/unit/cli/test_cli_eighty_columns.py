@@ -16,8 +16,9 @@ from gangline.client.jobs.cluster_view import view_of
 from gangline.client.node_view import view_nodes
 from gangline.placement.prediction import Workload
 from gangline.workloads.job_view import InstanceView, JobView
+from gangline.workloads.start_gates import gates_of
 
-from .test_cli_explain import NOW, node, pod, pod_group
+from .test_cli_explain import NOW, job, node, pod, pod_group
 
 LONG = "training-of-a-large-language-model-with-a-long-name"
 REASON = "needs 64 nvidia.com/gpu on one node; best node " + LONG + " has 3 free"
@@ -89,6 +90,99 @@ def test_explain(screen: Callable[[], str]) -> None:
     for said in (REASON, value["message"], value["fix"], value["mayPass"]):
         assert " ".join(said.split()) in text  # nothing is cut
     assert "holds room" in text
+
+
+def gated(found: dict[str, Any] | None, *pods: dict[str, Any], **more: Any) -> dict[str, Any]:
+    gates = gates_of(found, pods, **more)
+    view = view_of([], list(pods))
+    return report(f"job team/{LONG}", found, pods, view, gates, {"gangline-scheduler"}, Workload(), NOW)
+
+
+def without_rights() -> dict[str, Any]:
+    lacking = ["list nodes", "list pods of all namespaces", "list podgroups.scheduling.x-k8s.io"]
+    value = gated(job(), pod(f"{LONG}-0")) | {"message": REASON, "lacking": lacking, "state": "waits"}
+    del value["gang"]
+    return value
+
+
+def without_a_scheduler() -> dict[str, Any]:
+    start = f"gangline scheduler --kubeconfig clusters.yaml --context {LONG}"
+    one = {"name": "gangline-scheduler", "message": "places its pods, and does not run", "start": start}
+    return gated(job(), pod(f"{LONG}-0")) | {"schedulers": [one]}
+
+
+def by_another_scheduler() -> dict[str, Any]:
+    held = pod(f"{LONG}-0", schedulerName="volcano")
+    verdict = {"type": "Unschedulable", "message": REASON}
+    return gated(None, held, schedulers=["gangline-scheduler"]) | {"verdict": verdict}
+
+
+def giving_way() -> dict[str, Any]:
+    one = {"gang": f"a-namespace-of-a-team/{LONG}", "isBegun": True, "endsBy": "2026-01-01T12:05:00Z"}
+    return waiting() | {"suspended": [one], "mayStart": "2026-01-01T12:05:00Z"}
+
+
+def on_a_lost_node() -> dict[str, Any]:
+    kept = pod(f"{LONG}-0", on=LONG)
+    kept["metadata"]["deletionTimestamp"] = "2026-01-01T11:50:00Z"
+    return gated(job(), kept, now=NOW)
+
+
+def answered() -> dict[str, Any]:
+    return waiting() | {"answered": {"by": f"gangline-scheduler-{LONG}", "asOf": "2026-01-01T11:59:00Z"}}
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": LONG}
+REFUSED = (
+    f'pods "{LONG}-0" is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2'
+)
+CLAIMED = [{"name": "data", "persistentVolumeClaim": {"claimName": LONG}}]
+
+
+@pytest.mark.parametrize("columns", [80, None], ids=["terminal", "pipe"])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (lambda: gated(job(suspend=True)), "whoever set it must set it to false"),
+        (lambda: gated(job(suspend=True, labels=QUEUED)), "suspended by Kueue: it waits in queue"),
+        (lambda: gated(job()), "has not made its pods yet"),
+        (lambda: gated(job(), complaints=[{"message": REFUSED}]), "limited: pods=2"),
+        (lambda: gated(job(), pod("g-0", schedulingGates=[{"name": LONG}])), "whoever set it must take it"),
+        (
+            lambda: gated(job(), pod("g-0", volumes=CLAIMED), claims=[{"metadata": {"name": "x"}}]),
+            "not Bound",
+        ),
+        (on_a_lost_node, "node.kubernetes.io/out-of-service lets it go"),
+        (by_another_scheduler, "what follows is what Gangline's rules say"),
+        (without_a_scheduler, f".yaml --context {LONG}"),
+        (without_rights, "or to list podgroups.scheduling.x-k8s.io"),
+        (giving_way, "until there is room for it again; its pods end by"),
+        (answered, f"gangline-scheduler-{LONG}, "),
+    ],
+)
+def test_explain_of_every_kind_of_waiting(
+    screen: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    value: Callable[[], dict[str, Any]],
+    words: str,
+    columns: int | None,
+) -> None:
+    monkeypatch.setattr("gangline.cli.output.terminal_width", lambda: columns)
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    print_report(value())
+
+    assert words in " ".join(screen().split())
+
+
+def test_a_pipe_is_as_wide_as_its_user_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+
+    print_report(gated(job(suspend=True, labels=QUEUED)))
+
+    assert len(capsys.readouterr().out.splitlines()) == 2  # for a search by line
 
 
 def test_explain_with_an_estimate(screen: Callable[[], str]) -> None:

@@ -87,8 +87,9 @@ def test_a_pod_that_its_lost_node_keeps_is_what_a_job_waits_for(capsys: Any) -> 
 
     assert capsys.readouterr().out == (
         "job team/g waits\n"
-        "  gate          Terminating: pod g-0 was deleted, and node n1 does not confirm its end: "
-        "if it is lost, `kubectl delete node n1` or the taint node.kubernetes.io/out-of-service lets it go\n"
+        "  gate          Terminating: pod g-0 was deleted, and node n1 does not confirm\n"
+        "                its end: if it is lost, `kubectl delete node n1` or the taint\n"
+        "                node.kubernetes.io/out-of-service lets it go\n"
     )
     assert gates_of(job(), [kept], now=datetime(2026, 1, 1, 11, 50, 29, tzinfo=UTC)) == []
 
@@ -290,7 +291,7 @@ def test_gpus_of_others_and_slices_have_a_placement_too(resource: str, capsys: p
 
     print_placement(placement_report([holder], view_of([plain], [holder]), Workload()))
 
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "4 GPUs; which ones, or their links, is known to the device plugin of a alone" in said
 
 
@@ -392,13 +393,13 @@ def test_a_gang_that_profits_from_a_suspension_says_whose_and_until_when(
     print_report(value)
 
     assert value["reason"] == reason
-    text = capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
     if ends_by is None:
         assert value["suspended"] == []
         assert "fits when team/a is suspended for it (from 12:05:00 UTC)" in text
     else:
         assert value["suspended"] == [{"gang": "team/a", "isBegun": True, "endsBy": ends_by}]
-        assert f"gives way     team/a, until there is room for it again; its pods end by {ends_by}" in text
+        assert f"gives way team/a, until there is room for it again; its pods end by {ends_by}" in text
 
 
 def test_nodes_that_the_scheduler_does_not_use_do_not_count():
