@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-horovod test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page docs pictures test-conformance lint types bench wheel images release publish clean
+.PHONY: run test test-page-proxy test-horovod test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page docs pictures test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
@@ -84,6 +84,12 @@ test-monitoring: $(STAMP)-dev
 test-page: $(STAMP)-dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements-page.txt
 	$(BIN)/python -m pytest -q tests -m browser
+
+# The page behind oauth2-proxy, built from its Go module (a minute, once); `test-page` skips it.
+test-page-proxy: $(STAMP)-dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements-page.txt
+	folder=$$(tests/e2e/page/build.sh) && \
+	GANGLINE_OAUTH2_PROXY=$$folder $(BIN)/python -m pytest -q tests/e2e/page/test_page_behind_a_proxy.py
 
 # Builds the page from web/ with Node.js: what it makes is committed, so that nobody else needs that.
 page:

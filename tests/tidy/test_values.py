@@ -46,7 +46,7 @@ UNTYPED: dict[str, int] = {
     "cli/run/command.py": 1,
     "cli/run/flow.py": 2,
     "cli/run/view.py": 17,
-    "cli/runs/command.py": 3,
+    "cli/runs/command.py": 2,
     "cli/serve/cluster.py": 2,
     "cli/serve/operator.py": 1,
     "cli/serve/scheduler.py": 2,

@@ -9,6 +9,12 @@ const COLORS = ["--curve-1", "--curve-2", "--curve-3", "--curve-4", "--curve-5"]
 const DASHES: (number[] | undefined)[] = [undefined, [6, 4], [2, 3], [8, 3, 2, 3], [1, 4]];
 const HEIGHT_PX = 200;
 
+// What the legend says: the value under the pointer, else the last one.
+export function shown(plot: uPlot, index: number, value: number | null | undefined, words: (value: number) => string): string {
+  const given = plot.cursor.idx == null ? (plot.data[index] as (number | null)[] | undefined)?.findLast((one) => one !== null) : value;
+  return given == null ? "–" : words(given);
+}
+
 export function Chart({ column, curves, dark }: { column: string; curves: Curve[]; dark: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -21,9 +27,9 @@ export function Chart({ column, curves, dark }: { column: string; curves: Curve[
     plot.current = new uPlot({
       width: element.clientWidth, height: HEIGHT_PX, scales: { x: { time: false } },
       axes: [{ ...axis, label: "step", labelSize: 18 }, { ...axis, size: 60, values: (_, ticks) => ticks.map(number) }],
-      series: [{ label: "step" }, ...curves.map((curve, index) => ({
+      series: [{ label: "step", value: (plot, step) => shown(plot, 0, step, number) }, ...curves.map((curve, index) => ({
         label: curve.name, stroke: color(COLORS[index % COLORS.length]!), width: 2, dash: DASHES[index % DASHES.length],
-        spanGaps: true, value: (_: uPlot, value: number | null) => value === null ? "–" : number(value),
+        spanGaps: true, value: (plot: uPlot, value: number | null) => shown(plot, index + 1, value, number),
       }))],
     }, joined(curves, column) as uPlot.AlignedData, element);
     const seen = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT_PX }));

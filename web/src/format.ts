@@ -1,5 +1,5 @@
 // Numbers and times as people read them. Pure.
-import type { Progress, State } from "./types";
+import type { Cluster, Progress, State } from "./types";
 
 export function duration(seconds: number): string {
   if (!Number.isFinite(seconds) || seconds < 0) return "–";
@@ -16,13 +16,28 @@ export function lasted(created: string, ended: string, now: number): string {
   return duration((end - Date.parse(created)) / 1000);
 }
 
+const two = (value: number): string => String(value).padStart(2, "0");
+
+// Days and times of the user's own zone, as ISO 8601 writes them: no country reads them in another way.
+export const day = (at: Date): string => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+export const clock = (at: Date): string => `${two(at.getHours())}:${two(at.getMinutes())}`;
+
+// A moment near another one: the time alone where both are of one day.
+export const moment = (at: Date, near: Date): string => (day(at) === day(near) ? clock(at) : `${day(at)} ${clock(at)}`);
+
+// What stands under the ticks of an axis of time, in seconds: the day once, and again where it changes.
+export function ticks(seconds: number[], step: number): string[] {
+  return seconds.map((second, index) => {
+    const at = new Date(second * 1000);
+    const time = step < 60 ? `${clock(at)}:${two(at.getSeconds())}` : clock(at);
+    const before = index > 0 ? new Date(seconds[index - 1]! * 1000) : null;
+    return before && day(before) === day(at) ? time : `${time}\n${day(at)}`;
+  });
+}
+
 // When something may be: at a time that is sure, or about one that runs of the past make likely.
 export function mayBe(sure: string, about: string, late: string, now: number): string {
-  const at = (time: string) => {
-    const moment = new Date(time);
-    const isNear = Math.abs(moment.getTime() - now) < 86_400_000;
-    return moment.toLocaleString("en-GB", isNear ? { hour: "2-digit", minute: "2-digit" } : { dateStyle: "medium", timeStyle: "short" });
-  };
+  const at = (time: string) => moment(new Date(time), new Date(now));
   if (sure) return at(sure);
   if (!about) return "–";
   return `about ${at(about)}${late ? `, 9 of 10 by ${at(late)}` : ""}`;
@@ -48,7 +63,15 @@ export const SYMBOLS: Record<State, string> = {
   SUSPENDED: "‖",
   SUCCEEDED: "✓",
   FAILED: "✗",
+  CANCELLED: "⊘",
+  LOST: "?",
 };
 
 export const plural = (count: number, word: string): string =>
   `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+
+// The line that starts a program of the user's, typed on a machine that has it. A cluster needs an image to run it in.
+export function startLine(cluster: Pick<Cluster, "local" | "options"> | null): string {
+  const there = cluster ? `${cluster.options}${cluster.local ? "" : " --image IMAGE"}` : "";
+  return `gangline run${there} -n 4 -- python train.py`;
+}

@@ -44,6 +44,7 @@ export function Job({ live, jobKey, cluster, dark, now, back }: Props) {
   if (!job) return <div class="empty" role="status"><p>Reading {jobKey} …</p></div>;
   if (job.gone) return <div class="empty"><p>{jobKey} is not there any more.</p><p><a href="#/">All jobs</a> · <a href="#/runs">Runs of the past</a></p></div>;
   const { row } = job;
+  const others = runs.filter((run) => run.name && run.key !== jobKey && !run.lacks);
   const own = series[jobKey];
   const curves: Curve[] = [
     ...(own ? [{ name: row.name, columns: own.columns }] : []),
@@ -73,15 +74,15 @@ export function Job({ live, jobKey, cluster, dark, now, back }: Props) {
             <div class="scroll"><table class="small">
               <thead><tr><th scope="col">Pod</th><th scope="col">State</th><th scope="col">Node</th><th scope="col" class="figure">GPUs</th><th scope="col" class="figure">Restarts</th><th scope="col" class="figure">Age</th></tr></thead>
               <tbody>{job.instances.map((one) => (
-                <tr><td>{one.name}{one.chief && <span class="quiet"> chief</span>}</td><td>{one.status}</td><td>{one.node || "–"}</td><td class="figure">{one.gpus || "–"}</td><td class="figure">{one.restarts}</td><td class="figure">{lasted(one.created, "", now)}</td></tr>
+                <tr><td class="name">{one.name}{one.chief && <span class="quiet"> chief</span>}</td><td>{one.status}</td><td class="time">{one.node || "–"}</td><td class="figure">{one.gpus || "–"}</td><td class="figure">{one.restarts}</td><td class="figure">{lasted(one.created, "", now)}</td></tr>
               ))}</tbody>
             </table></div>
             {job.instances.length === 0 && <p class="quiet">No pods now.</p>}
             <h2>Curves</h2>
             {columns.length === 0 && <p class="quiet">Nothing is reported. <code>session.progress</code> of <code>gangline.train</code> draws curves here.</p>}
-            {runs.length > 0 && columns.length > 0 && (
+            {others.length > 0 && columns.length > 0 && (
               <details><summary>Compare with runs of the past</summary>
-                <div class="overlays">{runs.filter((run) => run.name).slice(0, 30).map((run) => (
+                <div class="overlays">{others.slice(0, 30).map((run) => (
                   <label class="check"><input type="checkbox" checked={overlays.includes(run.id)} onChange={(event) => setOverlays(event.currentTarget.checked ? [...overlays, run.id].slice(-4) : overlays.filter((one) => one !== run.id))} /> {run.name} <span class="quiet">{run.id.slice(0, 8)} {run.last}</span></label>
                 ))}</div>
               </details>
@@ -102,10 +103,10 @@ export function Job({ live, jobKey, cluster, dark, now, back }: Props) {
           <>
             <h2>Conditions</h2>
             <div class="scroll"><table class="small"><thead><tr><th scope="col">Type</th><th scope="col">Status</th><th scope="col">Reason</th><th scope="col">Message</th></tr></thead>
-              <tbody>{job.conditions.map((one) => <tr><td>{one.type}</td><td>{one.status}</td><td>{one.reason}</td><td>{one.message}</td></tr>)}</tbody></table></div>
+              <tbody>{job.conditions.map((one) => <tr><td>{one.type}</td><td>{one.status}</td><td>{one.reason}</td><td class="sentence">{one.message}</td></tr>)}</tbody></table></div>
             <h2>Events</h2>
             <div class="scroll"><table class="small"><thead><tr><th scope="col">Ago</th><th scope="col">Type</th><th scope="col">Reason</th><th scope="col">About</th><th scope="col">Message</th></tr></thead>
-              <tbody>{job.events.map((one) => <tr class={one.type === "Warning" ? "warning" : ""}><td>{lasted(one.time, "", now)}</td><td>{one.type}{one.count > 1 ? ` ×${one.count}` : ""}</td><td>{one.reason}</td><td>{one.about}</td><td>{one.message}</td></tr>)}</tbody></table></div>
+              <tbody>{job.events.map((one) => <tr class={one.type === "Warning" ? "warning" : ""}><td class="time" title={one.time}>{lasted(one.time, "", now)}</td><td>{one.type}{one.count > 1 ? ` ×${one.count}` : ""}</td><td>{one.reason}</td><td>{one.about}</td><td class="sentence">{one.message}</td></tr>)}</tbody></table></div>
             {job.events.length === 0 && <p class="quiet">No events are kept.</p>}
           </>
         )}

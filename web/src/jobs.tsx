@@ -1,8 +1,9 @@
 // The list of jobs: filter, sort, choose; what each is doing, in one line.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { SYMBOLS, lasted, number, plural, share, duration } from "./format";
+import { SYMBOLS, duration, lasted, number, plural, share, startLine } from "./format";
 import type { Live } from "./live";
-import { type Head, Table } from "./table";
+import { TELEPHONE, useMedia } from "./media";
+import { HIGH_ROW_PX, type Head, ROW_PX, Table } from "./table";
 import type { Cluster, JobRow, JobsWindow, State } from "./types";
 
 const STATES: State[] = ["RUNNING", "PENDING", "SUSPENDED", "SUCCEEDED", "FAILED"];
@@ -11,19 +12,30 @@ export function StateWord({ state }: { state: State }) {
   return <span class={`state ${state.toLowerCase()}`}><span aria-hidden="true">{SYMBOLS[state]} </span>{state.toLowerCase()}</span>;
 }
 
-export function Bar({ row }: { row: JobRow }) {
+// How far a job is; in `oneLine` what does not fit is left out, from the end.
+export function Bar({ row, oneLine = false }: { row: JobRow; oneLine?: boolean }) {
   const part = share(row.progress);
-  if (!row.progress) return <span class="quiet">–</span>;
+  if (!row.progress) return null;
   const { step, steps, rate, unit, eta_s } = row.progress;
   const words = [
     steps ? `${Math.round((part ?? 0) * 100)} %` : `step ${step}`,
-    rate ? `${number(rate)} ${unit ?? "items"}/s` : "",
     eta_s && row.state === "RUNNING" ? `${duration(eta_s)} left` : "",
+    rate ? `${number(rate)} ${unit ?? "items"}/s` : "",
   ].filter(Boolean);
   return (
-    <span class="progress">
+    <span class="progress" title={words.join(" · ")}>
       {part !== null && <progress value={part} max={1} aria-label={`progress of ${row.name}`} />}
-      <span>{words.join(" · ")}</span>
+      {oneLine ? <span class="words">{words.map((word) => <span>{word}</span>)}</span> : <span>{words.join(" · ")}</span>}
+    </span>
+  );
+}
+
+function What({ row }: { row: JobRow }) {
+  return (
+    <span class="both">
+      <Bar row={row} oneLine />
+      {row.reason && <span class="reason" title={row.reason}>{row.reason}</span>}
+      {!row.progress && !row.reason && <span class="quiet">–</span>}
     </span>
   );
 }
@@ -69,29 +81,28 @@ export function Jobs({ live, jobs, cluster, now, open }: Props) {
   }, [jobs]);
   const toggle = (state: string) =>
     setStates(states.includes(state) ? states.filter((one) => one !== state) : [...states, state]);
+  const isNarrow = useMedia(TELEPHONE);
   const manyNamespaces = new Set(jobs?.rows.map((row) => row.namespace)).size > 1;
   const heads: Head[] = [
     { id: "name", title: "Name" },
     { id: "state", title: "State" },
-    { id: "progress", title: "Progress", sortable: false, class: "wide" },
+    { id: "progress", title: "Progress, or why not", sortable: false, class: "what" }, // below the name on a telephone
     { id: "gpus", title: "GPUs", class: "figure" },
     { id: "node", title: "Node", class: "wider" },
     { id: "created", title: "For", class: "figure" },
-    { id: "reason", title: "Why", sortable: false, class: "why" },
   ];
   const rows = (jobs?.rows ?? []).map((row) => ({
     key: row.key,
     cells: [
-      <a href={`#/job/${row.key}`} onClick={(event) => event.stopPropagation()}>
+      <a href={`#/job/${row.key}`} title={`${row.kind} ${row.namespace}/${row.name}`} onClick={(event) => event.stopPropagation()}>
         {manyNamespaces && <span class="quiet">{row.namespace}/</span>}{row.name}
-        <span class="kind"> {row.kind}</span>
+        <span class="kind"> {row.kind}</span>{isNarrow && <What row={row} />}
       </a>,
       <StateWord state={row.state} />,
-      <Bar row={row} />,
+      !isNarrow && <What row={row} />,
       row.gpus ? (row.state === "RUNNING" || row.state === "PENDING" ? `${row.allocated}/${row.gpus}` : row.gpus) : "–",
       row.node || "–",
       lasted(row.created, row.ended, now),
-      <span title={row.reason}>{row.reason}</span>,
     ],
   }));
   return (
@@ -109,15 +120,15 @@ export function Jobs({ live, jobs, cluster, now, open }: Props) {
         </span>
         <span class="quiet" role="status">{jobs && jobs.total !== jobs.all ? `${jobs.total.toLocaleString("en")} of ${plural(jobs.all, "job")}` : plural(jobs?.all ?? 0, "job")}</span>
       </form>
-      {jobs && jobs.all === 0 ? (
+      {!jobs ? <div class="empty" role="status"><p>Reading jobs …</p></div> : jobs.all === 0 ? (
         <div class="empty">
-          <p>No jobs yet.</p>
-          <p><code>gangline run -n 4 -- python train.py</code> starts one, and so does <a href="#/new">New</a>.</p>
+          <p>{cluster?.forbidden.length ? "No jobs that you may see." : "No jobs yet."}</p>
+          <p><code>{startLine(cluster)}</code> starts one, and so does <a href="#/new">New</a>.</p>
         </div>
-      ) : jobs && jobs.total === 0 ? (
+      ) : jobs.total === 0 ? (
         <div class="empty"><p>No job matches. <button type="button" onClick={() => { setFilter(""); setStates([]); }}>Show all</button></p></div>
       ) : (
-        <Table label="Jobs" heads={heads} total={jobs?.total ?? 0} first={jobs?.first ?? 0} rows={rows} sort={sort} selected={selected}
+        <Table label="Jobs" heads={heads} total={jobs.total} first={jobs.first} rows={rows} sort={sort} rowPx={isNarrow ? HIGH_ROW_PX : ROW_PX} selected={selected}
           onSort={setSort} onWindow={(first, count) => setPlace({ first, count })} onOpen={open} onSelect={setSelected} />
       )}
     </section>

@@ -2,12 +2,14 @@
 import { key } from "./key";
 import type { Message, Wants } from "./types";
 
-// "link" and "sign-in" say how one comes in who has no session.
-export type Link = "open" | "lost" | "link" | "sign-in";
+// "link" and "sign-in" say how one comes in who has no session; "proxy" that the proxy that signs users in knows this one
+// no more, "refused" that the cluster does not take the token that it sends.
+export type Link = "opening" | "open" | "lost" | "full" | "link" | "sign-in" | "refused" | "proxy";
 
 const PAUSE_FIRST_MS = 250;
 const PAUSE_MAX_MS = 10_000;
 const SIGNED_OUT = 4401; // the server's word for "no session"
+const FULL = 4429; // and for "too many pages are open"
 
 export class Live {
   private socket: WebSocket | null = null;
@@ -53,11 +55,22 @@ export class Live {
     };
     socket.onclose = (event) => {
       this.socket = null;
-      if (event.code === SIGNED_OUT) return this.onLink(event.reason === "sign-in" ? "sign-in" : "link");
-      this.onLink("lost");
+      if (event.code === SIGNED_OUT) return this.onLink(event.reason === "sign-in" || event.reason === "refused" ? event.reason : "link");
+      this.onLink(event.code === FULL ? "full" : "lost");
+      if (event.code !== FULL) void isTurnedAway().then((away) => away && !this.socket && this.onLink("proxy"));
       this.timer = setTimeout(() => this.connect(), this.pause);
       this.pause = Math.min(2 * this.pause, PAUSE_MAX_MS);
     };
+  }
+}
+
+// A socket that is refused says not why: whether a proxy in front wants the user to sign in again, a request tells.
+async function isTurnedAway(): Promise<boolean> {
+  try {
+    const answer = await fetch("/", { redirect: "manual" });
+    return answer.type === "opaqueredirect" || answer.status === 401 || answer.status === 403;
+  } catch {
+    return false;
   }
 }
 

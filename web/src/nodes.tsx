@@ -1,11 +1,14 @@
 // Nodes with their GPUs and links, the queue, and how much was in use.
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { lasted, mayBe, plural } from "./format";
+import { shown } from "./chart";
+import { lasted, mayBe, moment, plural, ticks } from "./format";
 import type { Live } from "./live";
 import type { Gpu, NodeRow, Nodes as NodesValue, Use as UseValue } from "./types";
 
-const CELL = 34;
+const CELL = 30;
+const USE_PX = 160;
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000]; // there are no half GPUs
 const WIDTH: Record<string, number> = { NV: 2.5, PIX: 1.2, PXB: 1, PHB: 0.8 };
 
 // Links are drawn around a circle: thick for NVLink, thin for PCIe; none where only the socket's bus joins two.
@@ -62,10 +65,14 @@ function Use({ use, dark }: { use: UseValue; dark: boolean }) {
     const color = (name: string) => style.getPropertyValue(name).trim();
     const axis = { stroke: color("--text-2"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } };
     const plot = new uPlot({
-      width: element.clientWidth, height: 140, axes: [axis, { ...axis, size: 46 }], scales: { y: { range: (_, __, max) => [0, Math.max(max, 1)] } },
-      series: [{}, { label: "in use", stroke: color("--curve-1"), fill: color("--curve-fill"), width: 2 }, { label: "GPUs", stroke: color("--text-2"), dash: [4, 4] }],
+      width: element.clientWidth, height: USE_PX, axes: [{ ...axis, space: 70, values: (_, splits, __, ___, step) => ticks(splits, step) }, { ...axis, size: 46, incrs: WHOLE }], scales: { y: { range: (_, __, max) => [0, Math.max(max, 1)] } },
+      series: [
+        { label: "at", value: (plot, second) => shown(plot, 0, second, (at) => moment(new Date(at * 1000), new Date())) },
+        { label: "in use", stroke: color("--curve-1"), fill: color("--curve-fill"), width: 2, points: { show: false }, value: (plot, count) => shown(plot, 1, count, String) },
+        { label: "GPUs", stroke: color("--text-2"), dash: [4, 4], points: { show: false }, value: (plot, count) => shown(plot, 2, count, String) },
+      ],
     }, [use.time, use.used, use.total], element);
-    const seen = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 140 }));
+    const seen = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: USE_PX }));
     seen.observe(element);
     return () => { seen.disconnect(); plot.destroy(); };
   }, [use.time.length, use.time.at(-1), dark]);
@@ -76,7 +83,7 @@ function Use({ use, dark }: { use: UseValue; dark: boolean }) {
 function known(use: UseValue): string {
   const first = use.time[0];
   if (first === undefined) return use.noted ? "no sample yet" : "known from now on, while this page's server runs";
-  const since = new Date(first * 1000).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit" });
+  const since = moment(new Date(first * 1000), new Date());
   return use.noted ? `since ${since}, six hours at most` : `since ${since}, when this page's server began to look`;
 }
 
@@ -105,7 +112,7 @@ export function Nodes({ live, dark, now }: { live: Live; dark: boolean; now: num
           <div class="scroll"><table class="small">
             <thead><tr><th scope="col" class="figure">Place</th><th scope="col">Job</th><th scope="col" class="figure">Pods</th><th scope="col" class="figure">Priority</th><th scope="col" class="figure">Waits</th><th scope="col">May start</th><th scope="col">Why</th></tr></thead>
             <tbody>{nodes.queue.map((one) => (
-              <tr><td class="figure">{one.place || "–"}{one.queue && <span class="quiet"> in {one.queue}</span>}</td><td>{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td>{mayBe(one.mayStart, one.mayStartAbout, one.mayStartByNineOfTen, now)}</td><td>{one.message || one.reason}</td></tr>
+              <tr><td class="figure">{one.place || "–"}{one.queue && <span class="quiet"> in {one.queue}</span>}</td><td class="name">{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td class="time">{mayBe(one.mayStart, one.mayStartAbout, one.mayStartByNineOfTen, now)}</td><td class="sentence">{one.message || one.reason}</td></tr>
             ))}</tbody>
           </table></div>
         )}

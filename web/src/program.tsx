@@ -1,6 +1,7 @@
 // The form that starts a program: what `gangline run -n N -- PROGRAM` does, with the command line beside it.
 import { useState } from "preact/hooks";
 import { Copy } from "./actions";
+import { startLine } from "./format";
 import { type Done, act } from "./live";
 import type { Cluster } from "./types";
 
@@ -43,7 +44,7 @@ export function Program({ cluster, open }: { cluster: Cluster | null; open: (key
       <section>
         <h2>From a command</h2>
         <p class="quiet">This page runs in the cluster, and your program lies on your machine: start it there.</p>
-        <Copy text="gangline run --context CONTEXT --image IMAGE -n 4 -- python train.py" />
+        <Copy text={startLine(cluster)} />
       </section>
     );
   const fields = cluster?.local === false ? [...FIELDS, IMAGE] : FIELDS;

@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export const ROW_PX = 34;
+export const HIGH_ROW_PX = 56; // two lines
 const SPARE_ROWS = 12;
 
 export interface Head {
@@ -19,6 +20,7 @@ interface Props {
   first: number; // of `rows` within the whole
   rows: { key: string; cells: ComponentChildren[] }[];
   sort: string;
+  rowPx: number;
   selected: number; // index within the whole
   onSort: (id: string) => void;
   onWindow: (first: number, count: number) => void;
@@ -30,8 +32,9 @@ export function Table(props: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
-  const count = Math.ceil(height / ROW_PX) + 2 * SPARE_ROWS;
-  const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE_ROWS);
+  const { rowPx } = props;
+  const count = Math.ceil(height / rowPx) + 2 * SPARE_ROWS;
+  const first = Math.max(0, Math.floor(top / rowPx) - SPARE_ROWS);
   useEffect(() => props.onWindow(first, count), [first, count]);
   useLayoutEffect(() => {
     const element = box.current;
@@ -43,13 +46,13 @@ export function Table(props: Props) {
   useEffect(() => {
     const element = box.current;
     if (!element || props.selected < 0) return;
-    const at = props.selected * ROW_PX;
+    const at = props.selected * rowPx;
     if (at < element.scrollTop) element.scrollTop = at;
-    else if (at + 2 * ROW_PX > element.scrollTop + element.clientHeight)
-      element.scrollTop = at + 2 * ROW_PX - element.clientHeight;
+    else if (at + 2 * rowPx > element.scrollTop + element.clientHeight)
+      element.scrollTop = at + 2 * rowPx - element.clientHeight;
   }, [props.selected]);
   return (
-    <div class="table" ref={box} onScroll={(event) => setTop(event.currentTarget.scrollTop)} tabIndex={0}
+    <div class="table" ref={box} style={{ "--row-height": `${rowPx}px` }} onScroll={(event) => setTop(event.currentTarget.scrollTop)} tabIndex={0}
       role="region" aria-label={props.label}>
       <table aria-rowcount={props.total + 1}>
         <thead>
@@ -71,7 +74,7 @@ export function Table(props: Props) {
           </tr>
         </thead>
         <tbody>
-          <tr class="filler" aria-hidden="true" style={{ height: `${props.first * ROW_PX}px` }} />
+          <tr class="filler" aria-hidden="true" style={{ height: `${props.first * rowPx}px` }} />
           {props.rows.map((row, index) => {
             const place = props.first + index;
             return (
@@ -82,7 +85,7 @@ export function Table(props: Props) {
             );
           })}
           <tr class="filler" aria-hidden="true"
-            style={{ height: `${Math.max(0, props.total - props.first - props.rows.length) * ROW_PX}px` }} />
+            style={{ height: `${Math.max(0, props.total - props.first - props.rows.length) * rowPx}px` }} />
         </tbody>
       </table>
     </div>

@@ -1,6 +1,6 @@
 // What the page's server sends over its one connection; src/gangline/page/ makes each of these.
 
-export type State = "RUNNING" | "PENDING" | "QUEUING" | "SUSPENDED" | "SUCCEEDED" | "FAILED";
+export type State = "RUNNING" | "PENDING" | "QUEUING" | "SUSPENDED" | "SUCCEEDED" | "FAILED" | "CANCELLED" | "LOST"; // the last two of runs alone
 
 export interface Progress {
   step: number;
@@ -151,6 +151,7 @@ export interface Nodes {
 
 export interface RunRow {
   id: string;
+  key: string; // of its job, while that is there
   name: string;
   namespace: string;
   status: string;
@@ -159,6 +160,7 @@ export interface RunRow {
   duration_s: number;
   last: string;
   reason: string;
+  lacks: string; // why nobody knows what it reported last
 }
 
 export interface Cluster {

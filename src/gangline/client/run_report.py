@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -40,3 +41,16 @@ class RunReport(msgspec.Struct, frozen=True, rename="camel"):
 def report_of(values: dict[str, Any]) -> RunReport:
     """Return a report of its plain values, as `gangline runs -o json` has them."""
     return msgspec.convert(values, RunReport)
+
+
+def metrics_in_words(metrics: Mapping[str, object]) -> str:
+    """Return ``240/1000 loss 0.231 123 images/s``; empty where nothing was reported."""
+    loss, rate, words = metrics.get("loss"), metrics.get("rate"), []
+    if "step" in metrics:
+        steps = metrics.get("steps")
+        words.append(f"{metrics['step']}/{steps}" if steps else str(metrics["step"]))
+    if isinstance(loss, int | float):
+        words.append(f"loss {loss:.4g}")
+    if isinstance(rate, int | float):
+        words.append(f"{rate:,.1f} {metrics.get('unit') or 'items'}/s")
+    return " ".join(words)

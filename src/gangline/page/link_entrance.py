@@ -25,12 +25,14 @@ class LinkEntrance:
         workspace: what all see.
     """
 
-    word = "link"
-
     def __init__(self, secret: str, workspace: Workspace) -> None:
         self._secret, self._workspace = secret, workspace
         self._links: dict[str, tuple[float, Surroundings]] = {}
         self._sessions = SessionKeys[PageSession](SESSION_LIFETIME_S)
+
+    def word(self, request: web.Request) -> str:
+        """Return that a new link lets in."""
+        return "link"
 
     def routes(self) -> list[web.RouteDef]:
         """Return what the server answers for it."""

@@ -11,6 +11,8 @@ from gangline.workloads.job_view import JobView
 
 ROWS_MAX: Final = 500
 """Of one window: more than any screen shows at once."""
+RUNS_MAX: Final = 200
+"""Past runs that are shown, the newest."""
 SORTED_BY: Final = ("name", "state", "gpus", "node", "created")
 REASON_CHARS_MAX: Final = 400
 
@@ -44,9 +46,16 @@ class JobRow(msgspec.Struct, frozen=True):
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """One run of the past in one line."""
+    """One run of the past in one line.
+
+    Attributes:
+        id: uid of its job.
+        key: of its job, while that is there; empty afterwards.
+        lacks: why nobody knows what it reported last; empty where that is known, or nothing was reported.
+    """
 
     id: str
+    key: str
     name: str
     namespace: str
     status: str
@@ -55,6 +64,7 @@ class RunRow(msgspec.Struct, frozen=True):
     duration_s: float
     last: str
     reason: str
+    lacks: str = ""
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,18 +10,22 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from gangline.client.run.program_job import RANKS_MAX
 from gangline.clock import now
 from gangline.cluster.gpu_use import SAMPLE_S, SAMPLES_MAX, Sample
 from gangline.errors import ClusterError, GanglineError
 from gangline.jobs.job_changes import WORKERS_MAX
 from gangline.page.detail import job_detail
+from gangline.page.ended_jobs import EndedJobs
 from gangline.page.feeds import Feeds
 from gangline.page.live import LiveCluster
+from gangline.page.log_reading import last_progress
 from gangline.page.node_cards import keys_by_name, node_cards, queue_rows, use_columns
 from gangline.page.queue_answers import QueueAnswers
-from gangline.page.rows import RowProgress, RunRow, progress_of
-from gangline.train.records import parse_record
+from gangline.page.rows import RUNS_MAX, RowProgress, RunRow, progress_of
+from gangline.page.series import Columns
 from gangline.workloads.gpu_source import SOURCE_LABEL, kind_of
 from gangline.workloads.job_state import primary_pods
 from gangline.workloads.job_view import view_job
@@ -45,7 +49,7 @@ Explain = Callable[[str, str], Awaitable[tuple[Obj, str, str]]]
 Runs = Callable[[], Awaitable[list[RunRow]]]
 UseRecord = Callable[[], Sequence[Sample]]
 """How many GPUs were held over the last hours, the oldest sample first."""
-RunSeries = Callable[[str], Awaitable[dict[str, list[float | None]]]]
+RunSeries = Callable[[str], Awaitable[Columns]]
 
 
 class Scene:
@@ -59,8 +63,8 @@ class Scene:
         options: that lead a command of Gangline to it, with a space in front.
         kube_options: the same for kubectl.
         explain: says why a job waits and where it lies.
-        runs: past runs, the newest first.
-        run_series: the curves of a past run, by its id.
+        runs: those that this machine keeps, the newest first; None where it is not the user's.
+        run_series: the curves of one of them, by its id.
         use_record: what the cluster has noted of its GPUs; None where it notes nothing, and the page does
             while it looks.
     """
@@ -75,15 +79,16 @@ class Scene:
         options: str,
         kube_options: str,
         explain: Explain,
-        runs: Runs,
-        run_series: RunSeries,
+        runs: Runs | None,
+        run_series: RunSeries | None,
         use_record: UseRecord | None = None,
     ) -> None:
         self._client, self._title, self._is_local = client, title, is_local
         self._has_files = has_files
         self._options, self._kube_options = options, kube_options
-        self._explain, self.runs, self.run_series = explain, runs, run_series
+        self._explain, self._kept_runs, self._kept_series = explain, runs, run_series
         self.live = LiveCluster(client, self._changed)
+        self._ended = EndedJobs(client, self.live)
         self.feeds = Feeds(client)
         self.feeds.on_change = self._changed
         self._seen: deque[Sample] = deque(maxlen=SAMPLES_MAX)
@@ -187,6 +192,25 @@ class Scene:
     async def _explain_value(self, name: str, namespace: str) -> Obj:
         return (await self._explain(name, namespace))[0]
 
+    async def runs(self) -> list[RunRow]:
+        """Return what ran, the newest first: what is kept here, and jobs that are over and still there."""
+        kept = [self._with_key(row) for row in await self._kept_runs()] if self._kept_runs else []
+        if self._is_local:  # it keeps every run
+            return kept
+        ended = await self._ended.rows({row.id for row in kept})
+        return sorted([*kept, *ended], key=lambda row: row.started, reverse=True)[:RUNS_MAX]
+
+    async def run_series(self, run: str) -> Columns:
+        """Return the curves of a run, by its id; empty where its log is gone."""
+        kept = await self._kept_series(run) if self._kept_series else {}
+        return kept if kept or self._is_local else await self._ended.series(run)
+
+    def _with_key(self, row: RunRow) -> RunRow:
+        """Return a run without the key of its job where that is gone, or another one has its name."""
+        found = self.live.find(row.key)
+        is_there = found is not None and found[1]["metadata"]["uid"] == row.id
+        return row if is_there else msgspec.structs.replace(row, key="")
+
     async def detail(self, key: str) -> Obj:
         """Return everything about one job; read at most every two seconds, or when it changed."""
         async with self._lock(key):
@@ -262,20 +286,12 @@ class Scene:
                     self.live.note_progress(key, progress)
 
     async def _progress_in(self, pod: Obj) -> RowProgress | None:
-        meta, data = pod["metadata"], b""
         try:
             async with asyncio.timeout(progress_s):
-                async for piece in self._client.logs(
-                    meta["name"], meta["namespace"], tail_lines=PROGRESS_LINES
-                ):
-                    data += piece
+                record = await last_progress(self._client, pod, PROGRESS_LINES)
         except (ClusterError, TimeoutError):
             return None
-        for line in reversed(data.decode(errors="replace").splitlines()):
-            record = parse_record(line)
-            if record and record["kind"] == "progress":
-                return progress_of(record)
-        return None
+        return progress_of(record) if record else None
 
     async def _sample(self) -> None:
         while True:

@@ -26,13 +26,10 @@ _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/c
 
 
 class Entrance(Protocol):
-    """How a browser gets a session.
+    """How a browser gets a session."""
 
-    Attributes:
-        word: tells the page what to show who has none: `link` or `sign-in`.
-    """
-
-    word: str
+    def word(self, request: web.Request) -> str:
+        """Return what tells the page what to show who has none: `link`, `sign-in` or `refused`."""
 
     def routes(self) -> list[web.RouteDef]:
         """Return what the server answers for it."""
@@ -120,7 +117,7 @@ class PageServer:
         )
         await socket.prepare(request)
         if session is None:
-            await socket.close(code=SIGNED_OUT, message=self._entrance.word.encode())
+            await socket.close(code=SIGNED_OUT, message=self._entrance.word(request).encode())
         return socket, session
 
     async def _live(self, request: web.Request) -> web.WebSocketResponse:

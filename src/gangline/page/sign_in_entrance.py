@@ -41,12 +41,14 @@ class SignInEntrance:
         rooms: what each token sees.
     """
 
-    word = "sign-in"
-
     def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
         self._sessions = SessionKeys[Visitor](SESSION_LIFETIME_S)
         rooms.on_end = self._forget
+
+    def word(self, request: web.Request) -> str:
+        """Return that a token lets in, or that the proxy's is none that the cluster takes."""
+        return "refused" if _given(request) else "sign-in"
 
     def routes(self) -> list[web.RouteDef]:
         """Return what the server answers for it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import shutil
 import subprocess
 import time
@@ -14,6 +16,8 @@ import pytest
 import yaml
 
 LIMIT_MS = 20_000
+MANIFEST = Path(__file__).resolve().parents[3] / "deploy" / "page.yaml"
+OWN = ("-n", "gangline-page")
 TRAINING = """
 import json, os, sys, time
 rank, steps = int(os.environ["RANK"]), 10_000
@@ -47,6 +51,36 @@ def cluster(start_cluster: Callable[..., Any]) -> Iterator[Any]:
     """Two simulated DGX-1."""
     with start_cluster("--nodes", "2", "--simulate-gpus", "8", "--gpu-model", "v100-dgx1") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def served(cluster: Any) -> Iterator[str]:
+    """The address of the Deployment's page, through a port that kubectl forwards."""
+    cluster.kubectl("apply", "-f", str(MANIFEST))
+    cluster.kubectl(*OWN, "rollout", "status", "deployment/gangline-page", "--timeout=60s")
+    words = ("kubectl", *OWN, "port-forward", "service/gangline-page", ":80")
+    with cluster.start(*words) as forward:
+        # Forwarding from 127.0.0.1:41643 -> 8080
+        found = re.search(r"127\.0\.0\.1:\d+", forward.stdout.readline())
+        assert found
+        yield f"http://{found[0]}/"
+
+
+@pytest.fixture(scope="module")
+def tokens(cluster: Any) -> dict[str, str]:
+    """A user who may change what is in namespace team, and one who may look at it."""
+    cluster.kubectl("create", "namespace", "team")
+    found = {}
+    for name, role in (("dev", "edit"), ("guest", "view")):
+        cluster.kubectl("-n", "team", "create", "serviceaccount", name)
+        words = ("rolebinding", name, f"--clusterrole={role}", f"--serviceaccount=team:{name}")
+        cluster.kubectl("-n", "team", "create", *words)
+        found[name] = cluster.kubectl("-n", "team", "create", "token", name).strip()
+    container = {"name": "a", "image": "gangline/base", "command": ["sleep", "600"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "theirs", "namespace": "team"}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**job, "spec": {"template": template}}))
+    return found
 
 
 @pytest.fixture

@@ -257,6 +257,27 @@ def test_no_width_scrolls_sideways(view, job, width):
         assert view.evaluate("document.documentElement.scrollWidth <= innerWidth"), place
 
 
+CUT = """() => [...document.querySelectorAll(".words > span")].filter(word => {
+  const own = word.getBoundingClientRect(), box = word.parentElement.getBoundingClientRect();
+  const cell = word.closest("td").getBoundingClientRect();
+  return own.top < box.bottom - 1 && own.right > Math.min(box.right, cell.right) + 1;
+}).map(word => word.textContent)"""
+STATES_CUT = """() => [...document.querySelectorAll("tbody td:nth-child(2)")]
+  .filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"""
+
+
+@pytest.mark.parametrize("width", [500, 800, 1100, 1920])
+def test_progress_and_state_are_not_cut_at_any_width(view, job, width):
+    job("a-training-with-a-name-of-some-length")
+    view.set_viewport_size({"width": width, "height": 800})
+    row = view.locator("tr", has_text="a-training-with")
+    row.get_by_text("running").wait_for()
+    row.get_by_text(re.compile(r"^\d+ %$")).wait_for()
+
+    assert view.evaluate(CUT) == []
+    assert view.evaluate(STATES_CUT) == []
+
+
 def test_who_may_see_one_namespace_sees_that_and_is_told_so(cluster, chromium, tmp_path):
     cluster.kubectl("create", "namespace", "team")
     cluster.kubectl("-n", "team", "create", "serviceaccount", "dev")

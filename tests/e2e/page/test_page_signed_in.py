@@ -5,46 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import LIMIT_MS
+from .conftest import LIMIT_MS, OWN
 
 pytestmark = pytest.mark.browser
-MANIFEST = Path(__file__).resolve().parents[3] / "deploy" / "page.yaml"
-OWN = ("-n", "gangline-page")
-
-
-@pytest.fixture(scope="module")
-def served(cluster: Any) -> Iterator[str]:
-    """The address of the Deployment's page, through a port that kubectl forwards."""
-    cluster.kubectl("apply", "-f", str(MANIFEST))
-    cluster.kubectl(*OWN, "rollout", "status", "deployment/gangline-page", "--timeout=60s")
-    words = ("kubectl", *OWN, "port-forward", "service/gangline-page", ":80")
-    with cluster.start(*words) as forward:
-        # Forwarding from 127.0.0.1:41643 -> 8080
-        found = re.search(r"127\.0\.0\.1:\d+", forward.stdout.readline())
-        assert found
-        yield f"http://{found[0]}/"
-
-
-@pytest.fixture(scope="module")
-def tokens(cluster: Any) -> dict[str, str]:
-    """A user who may change what is in namespace team, and one who may look at it."""
-    cluster.kubectl("create", "namespace", "team")
-    found = {}
-    for name, role in (("dev", "edit"), ("guest", "view")):
-        cluster.kubectl("-n", "team", "create", "serviceaccount", name)
-        words = ("rolebinding", name, f"--clusterrole={role}", f"--serviceaccount=team:{name}")
-        cluster.kubectl("-n", "team", "create", *words)
-        found[name] = cluster.kubectl("-n", "team", "create", "token", name).strip()
-    container = {"name": "a", "image": "gangline/base", "command": ["sleep", "600"]}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "theirs", "namespace": "team"}}
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**job, "spec": {"template": template}}))
-    return found
 
 
 @pytest.fixture
@@ -114,7 +81,33 @@ def test_another_namespace_is_looked_at_without_the_token(page: Any, tokens: dic
     page.get_by_role("button", name="Look").click()
     page.get_by_text("outside of namespace default").wait_for()
     page.get_by_text("system:serviceaccount:team:guest").wait_for()
-    assert page.get_by_role("navigation").get_by_role("link", name="Runs").count() == 0
+    page.get_by_text("No jobs that you may see.").wait_for()
+    page.get_by_text("gangline run --context CONTEXT --image IMAGE -n 4 -- python train.py").wait_for()
+
+
+def test_jobs_that_are_over_are_runs_while_the_cluster_has_them(
+    page: Any, tokens: dict[str, str], cluster: Any
+) -> None:
+    records = [{"kind": "progress", "step": step, "steps": 3, "loss": 1 / step} for step in (1, 2, 3)]
+    lines = "\n".join(f"@gangline {json.dumps(one)}" for one in records)
+    container = {"name": "a", "image": "gangline/base", "command": ["echo", lines]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "over", "namespace": "team"}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**job, "spec": {"template": template}}))
+    cluster.kubectl("-n", "team", "wait", "job/over", "--for=condition=complete", "--timeout=20s")
+    sign_in(page, tokens["guest"])
+    page.get_by_role("navigation").get_by_role("link", name="Runs").click()
+
+    row = page.locator("tr").filter(has=page.get_by_role("link", name="over"))
+    row.get_by_text("succeeded").wait_for()
+    row.get_by_text("3/3 loss 0.3333").wait_for()
+    page.get_by_text("Nothing is kept beside it").wait_for()
+    row.get_by_role("link", name="over").click()
+    page.get_by_role("img", name=re.compile("^loss over steps, last 0.3333")).wait_for()
+    cluster.kubectl("-n", "team", "delete", "pods", "-l", "job-name=over", "--grace-period=0", "--force")
+    page.get_by_role("navigation").get_by_role("link", name="Runs").click()
+    row.get_by_text("its pods are gone").wait_for()
+    cluster.kubectl("-n", "team", "delete", "job/over")
 
 
 def test_the_account_of_the_page_may_do_nothing(served: str, cluster: Any) -> None:

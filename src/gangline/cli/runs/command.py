@@ -105,6 +105,7 @@ async def _list(
 
 
 def _row(report: dict[str, Any], *, wide: bool) -> list[str]:
+    from gangline.client.run_report import metrics_in_words
     from gangline.clock import now, parse_time
     from gangline.units import format_age
 
@@ -141,20 +142,6 @@ def command_in_words(command: str) -> str:
     if program.startswith(("'", '"')):  # a folder with a space in its name
         return command
     return program.rpartition("/")[2] + space + arguments
-
-
-def metrics_in_words(metrics: dict[str, Any]) -> str:
-    """Return ``240/1000 loss 0.231 123 images/s``; empty where nothing was reported."""
-    words = []
-    if "step" in metrics:
-        words.append(
-            f"{metrics['step']}/{metrics['steps']}" if metrics.get("steps") else str(metrics["step"])
-        )
-    if isinstance(metrics.get("loss"), int | float):
-        words.append(f"loss {metrics['loss']:.4g}")
-    if isinstance(metrics.get("rate"), int | float):
-        words.append(f"{metrics['rate']:,.1f} {metrics.get('unit') or 'items'}/s")
-    return " ".join(words)
 
 
 @command.command("delete")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-
-from gangline.errors import GanglineError
 
 if TYPE_CHECKING:
     from gangline.client.target import ClusterTarget
     from gangline.kube.client import Client
     from gangline.page.rows import RunRow
     from gangline.page.sessions import Workspace
-
-RUNS_MAX: Final = 200
 
 
 def make_workspace(target: ClusterTarget, client: Client, *, has_files: bool, user: str = "") -> Workspace:
@@ -43,8 +39,8 @@ def make_workspace(target: ClusterTarget, client: Client, *, has_files: bool, us
         options=target.options,
         kube_options=target.kube_options,
         explain=lambda name, namespace: _explain(target, name, namespace),
-        runs=lambda: _runs(target) if has_files else _no_runs(),
-        run_series=lambda run: _read_series(target, run),
+        runs=(lambda: _runs(target)) if has_files else None,
+        run_series=(lambda run: _read_series(target, run)) if has_files else None,
         use_record=(lambda: read_samples(target.paths.gpu_use, time.time())) if target.is_local else None,
     )
     programs = Programs(target) if has_files else None
@@ -64,23 +60,20 @@ async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[di
         with contextlib.redirect_stdout(io.StringIO()) as text:
             if part is not None and "began" not in value:
                 show(part)
-        texts.append(text.getvalue())
+        texts.append(text.getvalue().strip("\n"))
     return value, texts[0], texts[1]
 
 
-async def _no_runs() -> list[RunRow]:
-    return []
-
-
 async def _runs(target: ClusterTarget) -> list[RunRow]:
-    from gangline.cli.runs.command import metrics_in_words
     from gangline.client.jobs.past_runs import read_runs
-    from gangline.page.rows import RunRow
+    from gangline.client.run_report import metrics_in_words
+    from gangline.page.rows import RUNS_MAX, RunRow, job_key
 
     reports = await read_runs(target, None, only_failed=False, limit=RUNS_MAX)
     return [
         RunRow(
             id=run["id"],
+            key=job_key(run["kind"], run["namespace"], run["name"]),
             name=run["name"],
             namespace=run["namespace"],
             status=run["status"],
@@ -95,20 +88,13 @@ async def _runs(target: ClusterTarget) -> list[RunRow]:
 
 
 async def _read_series(target: ClusterTarget, run: str) -> dict[str, list[float | None]]:
-    from gangline.client.jobs.log_text import LogText
     from gangline.cluster.runs.reading import find_past
-    from gangline.launch.rank_tags import ANNOTATION
-    from gangline.page.series import Curves
+    from gangline.page.log_reading import read_curves
     from gangline.workloads.job_state import primary_pods
 
-    past, curves = find_past(target.kept, run, None), Curves()
+    past = find_past(target.kept, run, None)
     chiefs = primary_pods(past.record.job, past.record.pods) if past else []
     if not past or not chiefs:
         return {}
     meta = chiefs[-1]["metadata"]
-    text = LogText(has_tags=ANNOTATION in (meta.get("annotations") or {}))
-    with contextlib.suppress(GanglineError):  # a log that is gone has no curves
-        async for piece in past.logs(meta["name"], meta["namespace"]):
-            for record in text.feed(piece)[1]:
-                curves.add(record)
-    return curves.columns()
+    return await read_curves(past.logs(meta["name"], meta["namespace"]), chiefs[-1])

@@ -1,0 +1,50 @@
+"""Reads of a log what a training reports, without following it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from gangline.client.jobs.log_text import LogText
+from gangline.errors import GanglineError
+from gangline.launch.rank_tags import ANNOTATION
+from gangline.page.series import Columns, Curves
+from gangline.train.records import parse_record
+
+if TYPE_CHECKING:
+    from gangline.kube.verbs import ObjectClient
+
+Obj = dict[str, Any]
+
+
+async def last_progress(client: ObjectClient, pod: Obj, lines: int) -> Obj | None:
+    """Return the last record of progress among the last lines of a pod's log; None where there is none.
+
+    Raises:
+        ClusterError: the log cannot be read.
+    """
+    meta, data = pod["metadata"], b""
+    async for piece in client.logs(meta["name"], meta["namespace"], tail_lines=lines):
+        data += piece
+    for line in reversed(data.decode(errors="replace").splitlines()):
+        record = parse_record(line)
+        if record and record["kind"] == "progress":
+            return record
+    return None
+
+
+async def read_curves(log: AsyncIterator[bytes], pod: Obj) -> Columns:
+    """Return the curves of the records in a pod's log; a log that cannot be read has none.
+
+    Cost: reads the whole log.
+    """
+    text = LogText(has_tags=ANNOTATION in (pod["metadata"].get("annotations") or {}))
+    curves = Curves()
+    with contextlib.suppress(GanglineError):
+        async for piece in log:
+            for record in text.feed(piece)[1]:
+                curves.add(record)
+        for record in text.flush()[1]:
+            curves.add(record)
+    return curves.columns()

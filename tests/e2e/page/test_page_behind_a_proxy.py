@@ -1,0 +1,186 @@
+"""The page behind oauth2-proxy, which signs users in: the real proxy, a stand-in for the provider.
+
+The stand-in's ID tokens are tokens of service accounts, which the cluster signs and takes: they stand for
+those of a provider that the API server trusts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import LIMIT_MS, wait_until
+from .stand_in_provider import Provider, serving
+
+pytestmark = pytest.mark.browser
+CLIENT = "gangline-page"
+API = "https://kubernetes.default.svc"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+
+
+@pytest.fixture(scope="module")
+def program() -> str:
+    """oauth2-proxy, as tests/e2e/page/build.sh makes it."""
+    folder = os.environ.get("GANGLINE_OAUTH2_PROXY", "")
+    found = shutil.which("oauth2-proxy", path=folder) or shutil.which("oauth2-proxy")
+    if found is None:
+        pytest.skip("no oauth2-proxy on the PATH; `make test-page-proxy` builds it")
+    return found
+
+
+@pytest.fixture(scope="module")
+def provider(cluster: Any, tokens: dict[str, str]) -> Iterator[Provider]:
+    """The stand-in; of user `stranger` the cluster takes no token."""
+
+    def token(user: str) -> str:
+        audiences = [CLIENT] if user == "stranger" else [API, CLIENT]
+        words = [f"--audience={one}" for one in audiences]
+        account = "guest" if user == "stranger" else user
+        return str(cluster.kubectl("-n", "team", "create", "token", account, *words).strip())
+
+    keys = cluster.kubectl("get", "--raw", "/openid/v1/jwks")
+    with serving(Provider([*tokens, "stranger"], token, keys)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def start_proxy(
+    program: str, provider: Provider, served: str, cluster: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Callable[[], AbstractContextManager[None]]]:
+    """The proxy's address, and what runs it there."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    secret: Path = tmp_path_factory.mktemp("proxy") / "secret"
+    secret.write_bytes(b"0" * 32)
+    words = (
+        program,
+        "--provider=oidc",
+        f"--oidc-issuer-url={ISSUER}",
+        "--skip-oidc-discovery",  # the issuer's name leads nowhere outside of the cluster
+        f"--login-url={provider.url}/authorize",
+        f"--redeem-url={provider.url}/token",
+        f"--oidc-jwks-url={provider.url}/keys",
+        "--oidc-enabled-signing-alg=ES256",
+        "--oidc-enabled-signing-alg=RS256",
+        "--oidc-email-claim=sub",
+        "--email-domain=*",
+        f"--client-id={CLIENT}",
+        "--client-secret=none",
+        f"--cookie-secret-file={secret}",
+        "--cookie-secure=false",  # http on loopback
+        "--pass-authorization-header",
+        "--skip-provider-button",
+        f"--http-address=127.0.0.1:{port}",
+        f"--redirect-url=http://localhost:{port}/oauth2/callback",
+        f"--upstream={served}",
+    )
+
+    @contextmanager
+    def running() -> Iterator[None]:
+        with cluster.start(*words):
+            wait_until(lambda: answers(f"http://127.0.0.1:{port}/ping"), "the proxy")
+            yield
+
+    return f"http://localhost:{port}/", running
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def page(start_proxy: Any, chromium: Any) -> Iterator[Any]:
+    """A browser in which nobody has signed in, with the proxy running."""
+    address, running = start_proxy
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    page = context.new_page()
+    page.set_default_timeout(LIMIT_MS)
+    with running():
+        page.goto(address)
+        yield page
+        context.close()
+
+
+def sign_in(page: Any, user: str) -> None:
+    page.get_by_role("link", name=user).click()
+
+
+def test_who_has_signed_in_sees_the_live_list_logs_and_what_the_own_rights_allow(
+    page: Any, cluster: Any
+) -> None:
+    sign_in(page, "dev")
+    page.get_by_text("system:serviceaccount:team:dev").wait_for()  # and no form
+    page.get_by_role("link", name="theirs").wait_for()
+    container = {"name": "a", "image": "gangline/base"}
+    container["command"] = ["sh", "-c", "while :; do echo line; sleep 0.1; done"]  # type: ignore[assignment]
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "later", "namespace": "team"}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**job, "spec": {"template": template}}))
+    page.get_by_role("link", name="later").click()  # by the socket, not by a reload
+    page.get_by_role("tab", name="Log").click()
+    page.get_by_text("line", exact=True).first.wait_for()
+    page.get_by_role("tab", name="Shell").click()
+    page.get_by_label("Where").select_option(index=1)
+    page.get_by_role("button", name="Open a shell").click()
+    page.locator(".xterm-rows").get_by_text(re.compile(r"[$#]")).first.wait_for()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("heading", name="later").wait_for(state="detached")
+
+
+def test_another_user_may_only_look(page: Any) -> None:
+    sign_in(page, "guest")
+    page.get_by_role("link", name="theirs").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+
+    page.get_by_text("cannot delete resource").wait_for()
+
+
+def test_the_token_is_in_no_place_that_a_script_reads(page: Any) -> None:
+    sign_in(page, "guest")
+    page.get_by_text("system:serviceaccount:team:guest").wait_for()
+
+    kept = page.evaluate(
+        "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+    )
+    assert "eyJ" not in kept  # so begins every JSON Web Token
+
+
+def test_a_token_that_the_cluster_does_not_take_is_told_so(page: Any) -> None:
+    sign_in(page, "stranger")
+
+    page.get_by_text("the cluster does not take the token that the proxy sends").wait_for()
+
+
+def test_a_page_whose_sign_in_is_over_leads_back_to_it(start_proxy: Any, chromium: Any) -> None:
+    address, running = start_proxy
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_default_timeout(LIMIT_MS)
+    with running():
+        page.goto(address)
+        sign_in(page, "guest")
+        page.get_by_role("link", name="theirs").wait_for()
+    page.get_by_text("The connection is lost").wait_for()
+    context.clear_cookies()
+    with running():
+        page.get_by_role("button", name="Sign in again").click()
+        sign_in(page, "guest")
+        page.get_by_role("link", name="theirs").wait_for()
+        context.close()
