@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from control_plane import WITH_GANGS, ControlPlane, NotBuilt
+from jobset_controller import JobSetController
 
 from gangline.api.crds import crds
 from gangline.api.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
@@ -70,6 +71,16 @@ def kube_scheduler_plane() -> Iterator[ControlPlane]:
 def open_plane() -> Iterator[ControlPlane]:
     """One without a scheduler, with every gate of pod groups."""
     yield from started(ALL_GATES, scheduler=False)
+
+
+@pytest.fixture(scope="session")
+def job_sets(open_plane: ControlPlane) -> Iterator[JobSetController]:
+    """JobSet's controller beside it, one for all that need it."""
+    try:
+        with JobSetController(open_plane) as controller:
+            yield controller
+    except NotBuilt as error:
+        pytest.fail(str(error))
 
 
 class GangScene:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from control_plane import ControlPlane, NotBuilt
 from jobset_controller import JobSetController
 
 from gangline.api.resources import JOB_SETS, PODS
 from gangline.scheduler.scheduler import Scheduler
 
 pytestmark = pytest.mark.gangs
-
-
-@pytest.fixture(scope="session")
-def job_sets(open_plane: ControlPlane) -> Iterator[JobSetController]:
-    try:
-        with JobSetController(open_plane) as controller:
-            yield controller
-    except NotBuilt as error:
-        pytest.fail(str(error))
 
 
 @pytest.fixture

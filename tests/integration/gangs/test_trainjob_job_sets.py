@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from control_plane import ControlPlane, NotBuilt
 from jobset_controller import JobSetController
 
 from gangline.api.resources import EVENTS, JOB_SETS, PODS, TRAINING_RUNTIMES, TRAINJOBS
@@ -103,15 +102,6 @@ def holds(type_: str, status: str = "True") -> Callable[[dict[str, Any]], Any]:
 
 def reason_of(status: dict[str, Any], type_: str) -> tuple[str, str]:
     return next((one["reason"], one["message"]) for one in status["conditions"] if one["type"] == type_)
-
-
-@pytest.fixture(scope="session")
-def job_sets(open_plane: ControlPlane) -> Iterator[JobSetController]:
-    try:
-        with JobSetController(open_plane) as controller:
-            yield controller
-    except NotBuilt as error:
-        pytest.fail(str(error))
 
 
 @pytest.fixture
