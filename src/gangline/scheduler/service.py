@@ -11,7 +11,7 @@ from gangline.kube.leader_service import LeaderOptions, LeaderService
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Policy
 from gangline.scheduler.explained.answers import PATH, Answers
-from gangline.scheduler.explained.published import DEFAULT_NAMES, LEASE_NAME, Published
+from gangline.scheduler.explained.published import DEFAULT_NAMES, LEASE_NAME, LEASE_NAMESPACE, Published
 from gangline.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class SchedulerOptions(LeaderOptions):
     names: tuple[str, ...] = DEFAULT_NAMES[:1]
     policy: Policy = field(default_factory=Policy)
     node_selector: str = ""
-    lock_namespace: str = "gangline-system"
+    lock_namespace: str = LEASE_NAMESPACE
 
 
 class SchedulerService(LeaderService):

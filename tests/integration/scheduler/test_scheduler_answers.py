@@ -34,7 +34,9 @@ async def test_the_scheduler_answers_and_no_list_of_all_pods_is_read(
     idle_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = idle_cluster
-    target = ClusterTarget(kubeconfig=ClusterPaths.of("test").kubeconfig, namespace="default")
+    target = ClusterTarget(
+        kubeconfig=ClusterPaths.of("test").kubeconfig, namespace="default", scheduler_namespace="locks"
+    )
     monkeypatch.setattr(explanation, "ESTIMATED_PODS_MAX", -1)
     await cluster.client.create(
         NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "locks"}}

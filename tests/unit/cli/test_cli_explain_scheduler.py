@@ -4,9 +4,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from fake_client import FakeClient
 
-from gangline.client.explain.scheduler import SchedulerLiveness, judge, published_by, with_schedulers
-from gangline.clock import format_micro_time
+from gangline.api.resources import LEASES
+from gangline.client.explain.scheduler import (
+    SchedulerLiveness,
+    judge,
+    published_by,
+    see_schedulers,
+    with_schedulers,
+)
+from gangline.client.target import ClusterTarget
+from gangline.clock import format_micro_time, now
 from gangline.scheduler.explained.published import Published
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -111,6 +120,38 @@ def test_a_scheduler_under_another_name_is_known_by_what_its_lease_says():
     assert (
         see(OURS, lease(**said.annotations)).state == "gone"
     )  # the Lease is that of a scheduler for other pods
+
+
+@pytest.mark.parametrize(
+    ("where", "told", "state"),
+    [("gangline-system", "", "runs"), ("team", "", "gone"), ("team", "team", "runs")],
+)
+async def test_only_the_lease_of_its_own_namespace_is_the_schedulers(where, told, state):
+    client, said = FakeClient(), Published(names=(OURS, "night"))
+    made = lease(age_s=0, **said.annotations)
+    made["spec"]["renewTime"] = format_micro_time(now())
+    made["metadata"]["namespace"] = where
+    await client.create(LEASES, made)
+    target = ClusterTarget(context="tests", scheduler_namespace=told)
+    pods = [pod() | {"spec": {"schedulerName": name}} for name in (OURS, "night")]
+
+    seen = await see_schedulers(client, target, pods)
+
+    assert [(one.name, one.state) for one in seen] == [(OURS, state), ("night", state)]
+    assert {one.published for one in seen} == {said if state == "runs" else None}
+
+
+async def test_what_the_lease_of_another_scheduler_says_is_not_taken_for_ours():
+    client, said = FakeClient(), Published(names=("volcano",))
+    made = lease("volcano", **said.annotations)
+    made["spec"]["renewTime"] = format_micro_time(now())
+    await client.create(LEASES, made)
+
+    [seen] = await see_schedulers(
+        client, ClusterTarget(context="tests"), [pod() | {"spec": {"schedulerName": "volcano"}}]
+    )
+
+    assert (seen.state, seen.is_ours, seen.published, seen.answers_at) == ("runs", False, None, None)
 
 
 def test_options_of_the_scheduler_are_used_where_it_says_them():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import click
+from msgspec.structs import replace
 
 from gangline.cli.explain.text import print_past, print_placement, print_report
 from gangline.cli.jobs.job_names import complete_job_name
@@ -35,6 +36,12 @@ from gangline.client.target import ClusterTarget
     help="Node labels of the network's levels, the widest first, and their oversubscription.  "
     "[default: the scheduler's own]",
 )
+@click.option(
+    "--scheduler-namespace",
+    default="",
+    metavar="NAME",
+    help="Namespace of the scheduler's Lease, where it has another.  [default: gangline-system]",
+)
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default=None, help="Print JSON or YAML.")
 @target_options()
 def command(
@@ -43,6 +50,7 @@ def command(
     model: str,
     step_ms: float | None,
     levels: str,
+    scheduler_namespace: str,
     output: str | None,
     target: ClusterTarget,
 ) -> None:
@@ -55,6 +63,7 @@ def command(
     from gangline.kube.deep_json import collector_paused
 
     workload = read_workload(model, step_ms, levels)
+    target = replace(target, scheduler_namespace=scheduler_namespace)
     with collector_paused():  # of a hundred thousand objects that are read none is garbage: 15 of 26 s
         value = asyncio.run(explain_job(target, name, workload, placement=placement))
     if output:

@@ -15,7 +15,7 @@ from gangline.clock import now, parse_time
 from gangline.cluster.daemon.cluster_facts import load_facts, policy_of
 from gangline.kube.errors import ApiError
 from gangline.scheduler.explained.answers import AnswersAt, answers_at
-from gangline.scheduler.explained.published import DEFAULT_NAMES, LEASE_NAME, Published
+from gangline.scheduler.explained.published import DEFAULT_NAMES, LEASE_NAME, LEASE_NAMESPACE, Published
 from gangline.topology.network import DEFAULT_LEVELS
 from gangline.units import format_age
 from gangline.workloads.job_state import scheduler_of
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
-LEASE_NAMES = {DEFAULT_SCHEDULER: "kube-scheduler"}
-"""Leases that are not called as the scheduler is (kube-scheduler's default, ``resourceName``)."""
+KUBE_SCHEDULER_LEASE = ("kube-scheduler", "kube-system")
+"""Name and namespace of its Lease (its defaults, ``resourceName`` and ``resourceNamespace``)."""
 
 LOOKED_AT_S = 10.0
 """A scheduler that runs has bound a pod by then, or said why not."""
@@ -79,18 +79,22 @@ async def see_schedulers(
     return [
         SchedulerLiveness(name, "runs", message, is_ours=True, published=own)
         if name in built_in
-        else await _see(client, name, held, _start(name, target))
+        else await _see(
+            client, name, target.scheduler_namespace or LEASE_NAMESPACE, held, _start(name, target)
+        )
         for name, held in sorted(waiting.items())
     ]
 
 
-async def _see(client: ObjectClient, name: str, pods: Sequence[Obj], start: str) -> SchedulerLiveness:
-    leases = await _leases(client, name)
+async def _see(
+    client: ObjectClient, name: str, namespace: str, pods: Sequence[Obj], start: str
+) -> SchedulerLiveness:
+    leases = await _leases(client, name, namespace)
     found = judge(name, leases, pods, now(), start=start)
     if found.state != "gone" or not leases:
         return found
     await asyncio.sleep(RENEWED_S)
-    again = await _leases(client, name)
+    again = await _leases(client, name, namespace)
     if again == leases:
         return found
     return judge(name, again, pods, now(), start=start, was_renewed=True)
@@ -116,7 +120,7 @@ def judge(
         was_renewed: the Lease changed while it was looked at, whatever the times in it say.
     """
     own = [lease for lease in leases or () if _is_of(lease, name)]
-    said = next(filter(None, map(Published.of, own)), None)
+    said = next(filter(None, map(_published, own)), None)
     is_ours = said is not None or name == DEFAULT_NAMES[0]
 
     def liveness(state: Literal["runs", "gone", "unknown"], message: str) -> SchedulerLiveness:
@@ -179,10 +183,18 @@ def published_by(seen: Sequence[SchedulerLiveness]) -> Published:
 
 
 def _is_of(lease: Obj, name: str) -> bool:
-    said = Published.of(lease)
-    if said is not None:
-        return name in said.names
-    return bool(lease["metadata"]["name"] == LEASE_NAMES.get(name, name))
+    said = _published(lease)
+    return name in said.names if said is not None else lease["metadata"]["name"] == _lease_of(name)[0]
+
+
+def _published(lease: Obj) -> Published | None:
+    """Return what Gangline's scheduler says; under another name anybody may say anything."""
+    return Published.of(lease) if lease["metadata"]["name"] == LEASE_NAME else None
+
+
+def _lease_of(name: str) -> tuple[str, str | None]:
+    """Return name and namespace of the Lease of another's scheduler; None where it may be in any."""
+    return KUBE_SCHEDULER_LEASE if name == DEFAULT_SCHEDULER else (name, None)
 
 
 def _was_looked_at(pod: Obj) -> bool:
@@ -208,12 +220,21 @@ async def _is_one_machine(client: ObjectClient) -> bool:
     return "ganglineVersion" in answer
 
 
-async def _leases(client: ObjectClient, name: str) -> list[Obj] | None:
-    """Return the Leases of all namespaces that may be a scheduler's; None where they may not be listed."""
-    wanted = dict.fromkeys((LEASE_NAME, LEASE_NAMES.get(name, name)))
+async def _leases(client: ObjectClient, name: str, namespace: str) -> list[Obj] | None:
+    """Return the Leases that may be a scheduler's; None where they may not be listed.
+
+    Args:
+        client: of the cluster.
+        name: of the scheduler.
+        namespace: of Gangline's scheduler: in others anybody may have a Lease of its name.
+    """
+    wanted = {LEASE_NAME: namespace} | ({} if name == LEASE_NAME else dict([_lease_of(name)]))
     try:
         found = await asyncio.gather(
-            *(client.list(LEASES, None, field_selector=f"metadata.name={lease}") for lease in wanted)
+            *(
+                client.list(LEASES, where, field_selector=f"metadata.name={lease}")
+                for lease, where in wanted.items()
+            )
         )
     except ApiError:
         return None

@@ -14,6 +14,10 @@ DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
 """``spec.schedulerName`` of the pods that are placed here."""
 
 LEASE_NAME = "gangline-scheduler"
+
+LEASE_NAMESPACE = "gangline-system"
+"""Of that Lease by default. Whoever may write a Lease elsewhere can call it the same."""
+
 ANNOTATION = "gangline.dev/scheduler"
 
 DEFAULTS = Policy()
