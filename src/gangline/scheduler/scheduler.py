@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from gangline import clock
@@ -21,7 +22,7 @@ from gangline.api.definitions import DefinitionOrigin
 from gangline.api.resources import CRDS, NODES, PODS
 from gangline.kube.cache import Cache
 from gangline.kube.definitions import watch_definitions
-from gangline.kube.errors import Conflict, NotFound, Unavailable
+from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.events import Recorder, Regarding
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import (
@@ -36,6 +37,7 @@ from gangline.placement import (
     Wait,
     Workload,
 )
+from gangline.placement.waiting.next_moment import next_moment
 from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.budget_watch import BudgetWatch
 from gangline.scheduler.claim_watch import ClaimWatch
@@ -51,13 +53,13 @@ from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.node_taints import NodeTaints
 from gangline.scheduler.reports import Reports
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.storage_watch import StorageWatch
+from gangline.scheduler.storage_watch import StorageWatch, synced
 from gangline.scheduler.suspended_gangs import SuspendedGangs
 from gangline.scheduler.tally import SchedulerStatistics
 from gangline.workloads.requests import counts_as_gpu
 
 OVERDUE_CHECK_S = 60.0
-"""While gangs wait, a pass runs at least this often, for waiting itself changes who is first."""
+"""While gangs wait, a pass runs at least this often."""
 
 EVENTS_MAX = 20_000
 """Events that wait while pods are bound; more are dropped."""
@@ -106,6 +108,7 @@ class Scheduler:
         self._suspended = SuspendedGangs(self._state)
         self._jobs = JobWatch(client, self._suspended, self._wake, self._recorder)
         self._is_due = asyncio.Event()
+        self._told_to_wait: list[Gang] = []
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
         self._advice = Advice()
@@ -156,8 +159,8 @@ class Scheduler:
             group.create_task(
                 watch_definitions(self._client, gang_crds(), self._on_strangers), name="scheduler definitions"
             )
-            await _wait_synced(self._nodes)
-            await _wait_synced(self._pods)
+            await synced(self._nodes)
+            await synced(self._pods)
             await self._groups.ready()
             await self._storage.ready()
             await self._claims.ready()
@@ -181,12 +184,16 @@ class Scheduler:
                 await self._recorder.close()
 
     async def _due(self) -> None:
-        pause = OVERDUE_CHECK_S if self._state.waiting() else None
-        try:
-            async with asyncio.timeout(pause):
-                await self._is_due.wait()
-        except TimeoutError:
+        """Wait for a change, or for the moment at which time alone may let a waiting gang in."""
+        if self._is_due.is_set():
             return
+        pause_s = OVERDUE_CHECK_S if self._state.waiting() or self._told_to_wait else None
+        now, policy = clock.now(), self._groups.policy(self._policy)
+        if moment := next_moment(self._told_to_wait, self._state.allocations, policy, now):
+            pause_s = min(OVERDUE_CHECK_S, (moment - now).total_seconds())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._is_due.wait()
 
     def _on_strangers(self, found: list[DefinitionOrigin]) -> None:
         """Say that a definition of ours was changed; those of Volcano and scheduler-plugins are as good."""
@@ -275,6 +282,7 @@ class Scheduler:
     def _pass(self) -> None:
         """Decide once for all waiting gangs, and start the writes."""
         gangs = self._jobs.begin(self._state.gangs())
+        self._told_to_wait = []
         if not gangs:
             self._fence.keep(())
             self._statistics.waiting = Counter(BackOff=len(self._pauses)) if self._pauses else Counter()
@@ -284,6 +292,8 @@ class Scheduler:
         table, allocations = self._state.table(), self._state.allocations
         decisions = SchedulingCycle(table, allocations, policy, now=clock.now()).run(gangs)
         self._statistics.gangs_suspended += len(decisions.suspensions)
+        waiting = {wait.gang for wait in decisions.waits}
+        self._told_to_wait = [gang for gang in gangs if gang.key in waiting]
         decisions = self._jobs.carried_out(decisions)
         decisions = self._advice.added(decisions, gangs, table, allocations)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
@@ -434,12 +444,3 @@ class Scheduler:
 
 def _gave_way(eviction: Eviction) -> str:
     return f"gave way to {eviction.beneficiary}, which has a higher priority"
-
-
-async def _wait_synced(cache: Cache[Any]) -> None:
-    """Wait for the first list, however long the server takes to come up."""
-    while True:
-        try:
-            return await cache.wait_synced()
-        except Unavailable:
-            continue

@@ -1,9 +1,12 @@
 """The scheduler and GPUs on the embedded API server: taints by label, gangs taken back from broken GPUs."""
 
+import asyncio
 import json
 from typing import Any
 
 from gangline.api.resources import NODES, PODS
+from gangline.placement import Policy
+from gangline.scheduler.scheduler import Scheduler
 from gangline.topology.known import known_machine
 
 TAINT = {"key": "gangline.dev/gpu-schedule", "value": "topology", "effect": "NoSchedule"}
@@ -102,3 +105,21 @@ async def test_a_gang_is_taken_back_whole_when_one_of_its_gpus_breaks_and_goes_e
     again = await indices(cluster, "g", 4)
     assert first[0] not in again
     assert {tuple(first), tuple(again)} == {(0, 1, 2, 3), (4, 5, 6, 7)}  # the quads joined wholly by NVLink
+
+
+async def test_a_gang_is_cut_when_it_has_waited_long_enough_though_nothing_else_changes(idle_cluster):
+    cluster = idle_cluster
+    for name in ("a", "b"):
+        await cluster.add_node(name)
+        await add_gpus(cluster, name)
+    scheduler = asyncio.create_task(Scheduler(cluster.client, policy=Policy(whole_for_s=4.0)).run())
+    for name in ("x", "y"):  # five of the eight GPUs of each node
+        await add_gang(cluster, name, 5)
+        await indices(cluster, name, 5)
+
+    await add_gang(cluster, "g", 6)
+
+    assert "fits on 2 nodes now; waits for room on one node" in await cluster.until_unschedulable("g-0")
+    async with asyncio.timeout(20):  # passes without a moment of their own are a minute apart
+        await indices(cluster, "g", 6)
+    scheduler.cancel()

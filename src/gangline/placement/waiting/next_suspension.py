@@ -15,7 +15,7 @@ from gangline.placement.decisions import Suspension
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
-from gangline.placement.preemption.victims import running_gang
+from gangline.placement.waiting.next_moment import suspension_moments
 
 MOMENTS_MAX = 64
 """Moments that are looked at, the next ones."""
@@ -54,15 +54,6 @@ def next_suspension(
 
 def _moments(allocations: Allocations, policy: Policy, gang: Gang, now: datetime) -> Iterator[datetime]:
     """Yield when somebody else may be suspended for the gang."""
-    bounds = policy.suspension
-    for key, service in allocations.services.items():
-        pods = list(allocations.by_gang.get(key, {}).values())
-        if not service.is_resumable or not pods or service.suspensions >= bounds.suspensions_max:
-            continue
-        running = running_gang(key, pods, allocations, now)
-        began = now - timedelta(seconds=running.ran_s)
-        until_long_s = (bounds.long_after_device_s - service.device_s) / running.devices
-        yield began + timedelta(seconds=bounds.min_run_s)
-        yield began + timedelta(seconds=max(until_long_s, bounds.min_run_s))
-        if gang.created:
-            yield parse_time(gang.created) + timedelta(seconds=bounds.short_wait_s)
+    yield from suspension_moments(allocations, policy, now)
+    if gang.created:
+        yield parse_time(gang.created) + timedelta(seconds=policy.suspension.short_wait_s)
