@@ -34,6 +34,9 @@ watch_timeout_s = (300, 600)
 watch_idle_timeout_s = 150.0
 """A watch without a byte for this long is given up; servers send bookmarks about once a minute."""
 
+watch_gather_s = 0.01
+"""Events of a busy watch are taken so often: a server sends each by itself, and half of its cost is that."""
+
 list_limit = 500
 """Objects in a page."""
 
@@ -282,7 +285,9 @@ class Client(Sender):
         path, idle_s = resource.path(namespace), watch_idle_timeout_s
         async with self.open(path, params, head_timeout_s=idle_s) as answer:
             try:
-                async for piece in answer.pieces(idle_timeout_s=idle_s, until_s=until_s):
+                async for piece in answer.pieces(
+                    idle_timeout_s=idle_s, until_s=until_s, gather_s=watch_gather_s
+                ):
                     for line in splitter.feed(piece):
                         yield read_event(line)
             except TimeoutError:

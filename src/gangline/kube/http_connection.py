@@ -18,6 +18,9 @@ head_bytes_max = 64 << 10
 buffered_bytes_max = 1 << 20
 """Bytes of a body that wait for their reader before the server is made to wait."""
 
+gathered_after = 16
+"""So many pieces in a row tell a busy stream from a few changes that somebody waits for."""
+
 _SWITCHING = 101
 _NO_BODY = (204, 304)
 _GZIP = 16 + zlib.MAX_WBITS  # the window that asks zlib for gzip's header
@@ -61,19 +64,21 @@ class Answer:
         return b"".join(parts)
 
     async def pieces(
-        self, *, idle_timeout_s: float | None = None, until_s: float | None = None
+        self, *, idle_timeout_s: float | None = None, until_s: float | None = None, gather_s: float = 0.0
     ) -> AsyncGenerator[bytes, None]:
         """Yield the body as it comes.
 
         Args:
             idle_timeout_s: longest wait for a piece.
             until_s: time of the event loop after which no piece is waited for.
+            gather_s: once :data:`gathered_after` pieces have followed one another within this, what comes in
+                such a time is one piece.
 
         Raises:
             TimeoutError: there was a longer wait.
             OSError: it ended too early.
         """
-        loop = asyncio.get_running_loop()
+        loop, in_a_row, ended_s = asyncio.get_running_loop(), 0, 0.0
         while True:
             limits = [until_s] if until_s is not None else []
             if idle_timeout_s is not None:
@@ -82,7 +87,13 @@ class Answer:
                 piece = await self._next()
             if not piece:
                 return
+            in_a_row = in_a_row + 1 if loop.time() - ended_s < gather_s else 0
             yield piece
+            if in_a_row > gathered_after:
+                self._connection.hold()
+                await asyncio.sleep(gather_s)
+                self._connection.go_on()
+            ended_s = loop.time()
 
     def close(self) -> None:
         """Close the connection unless the answer is here to its end."""
@@ -228,6 +239,12 @@ class HttpConnection(asyncio.Protocol):
             raise BadAnswer("the server closed the connection")
         return transport, self._tail
 
+    def hold(self) -> None:
+        """Let what the server sends wait on the way."""
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
     def go_on(self) -> None:
         """Let the server send again."""
         if self._is_paused and self._transport is not None:
@@ -337,9 +354,8 @@ class HttpConnection(asyncio.Protocol):
                 piece = self._unzip.decompress(piece)
             except zlib.error as error:
                 return self._refuse(f"the answer cannot be decompressed: {error}")
-        if piece and self._answer.feed(piece) and self._transport is not None and not self._is_paused:
-            self._is_paused = True
-            self._transport.pause_reading()
+        if piece and self._answer.feed(piece):
+            self.hold()
 
     def on_message_complete(self) -> None:
         """End the answer."""

@@ -252,7 +252,7 @@ class Sender:
         until_s: float | None,
     ) -> Answer:
         """Ask as whom we are; after a 401 once more with a fresh credential, where there may be one."""
-        query, is_renewed = urlencode(_query(params), doseq=True), False
+        query, is_renewed = urlencode(_query(params), doseq=True) if params else "", False
         headers = {"Accept": "application/json, */*", **headers}
         while True:
             credential, connections = await self._identity(renew=is_renewed)

@@ -64,6 +64,9 @@ OVERDUE_CHECK_S = 60.0
 EVENTS_MAX = 20_000
 """Events that wait while pods are bound; more are dropped."""
 
+EVENTS_AT_ONCE = 32
+"""Events that are sent at once, when no pods are bound."""
+
 BARE = (
     "it stays as it is, for no controller would make it again: "
     "to have it placed anew, delete it and create it again"
@@ -94,7 +97,7 @@ class Scheduler:
         self.notes: tuple[str, ...] = ()
         """What an administrator should know of the cluster, in words."""
         quiet = asyncio.Event()  # events give way to bindings, and the status of PodGroups
-        self._recorder = Recorder(client, names[0], gate=quiet, queue_max=EVENTS_MAX)
+        self._recorder = Recorder(client, names[0], gate=quiet, queue_max=EVENTS_MAX, together=EVENTS_AT_ONCE)
         self._binder = Binder(client, self._recorder, quiet)
         self._nodes: Cache[Node] = Cache(client, NODES, Node, label_selector=node_selector, keep=kept_node)
         self._pods: Cache[Pod] = Cache(client, PODS, Pod, keep=kept_pod)

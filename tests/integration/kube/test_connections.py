@@ -17,7 +17,7 @@ from gangline.kube import errors
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.connections import Connections, Endpoint, NotConnected
-from gangline.kube.http_connection import BadAnswer
+from gangline.kube.http_connection import BadAnswer, gathered_after
 
 WAIT_S = 10.0
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
@@ -254,6 +254,21 @@ async def test_an_unknown_encoding_is_an_error_and_its_connection_is_not_used_ag
         await post(connections)
     assert (await post(connections)).body == b"{}"
     assert server.connections == 2
+
+
+async def test_pieces_of_a_busy_stream_are_taken_together_after_the_first_ones(
+    server: Server, connections: Connections
+) -> None:
+    body = bytes(range(256)) * 8
+    server.cut = 4
+    server.answers.append(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    answer = await connections.request("POST", "/a", "", {})
+
+    async with asyncio.timeout(WAIT_S):
+        pieces = [piece async for piece in answer.pieces(gather_s=0.02)]
+
+    assert b"".join(pieces) == body
+    assert gathered_after < len(pieces) < 128  # of 512 that the server sends
 
 
 async def test_a_slow_reader_makes_the_server_wait_and_loses_nothing(
