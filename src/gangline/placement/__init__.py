@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gangline.placement.snapshot import Snapshot as Snapshot
     from gangline.placement.snapshot_file import Situation as Situation
     from gangline.placement.snapshot_file import read_snapshot as read_snapshot
+    from gangline.placement.waiting.next_moment import next_moment as next_moment
 
 _HOMES = {
     "AttainedService": "service",
@@ -82,6 +83,7 @@ _HOMES = {
     "Workload": "prediction",
     "compare": "prediction",
     "explain": "explanation",
+    "next_moment": "waiting.next_moment",
     "outlook": "prediction",
     "read_snapshot": "snapshot_file",
     "schedule": "cycle",

@@ -36,8 +36,8 @@ from gangline.placement import (
     Snapshot,
     Wait,
     Workload,
+    next_moment,
 )
-from gangline.placement.waiting.next_moment import next_moment
 from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.budget_watch import BudgetWatch
 from gangline.scheduler.claim_watch import ClaimWatch
