@@ -120,7 +120,8 @@ def judge(
         was_renewed: the Lease changed while it was looked at, whatever the times in it say.
     """
     own = [lease for lease in leases or () if _is_of(lease, name)]
-    said = next(filter(None, map(_published, own)), None)
+    ours = [lease for lease in own if lease["metadata"]["name"] == LEASE_NAME]
+    said = next(filter(None, map(Published.of, ours)), None)
     is_ours = said is not None or name == DEFAULT_NAMES[0]
 
     def liveness(state: Literal["runs", "gone", "unknown"], message: str) -> SchedulerLiveness:
@@ -183,13 +184,9 @@ def published_by(seen: Sequence[SchedulerLiveness]) -> Published:
 
 
 def _is_of(lease: Obj, name: str) -> bool:
-    said = _published(lease)
-    return name in said.names if said is not None else lease["metadata"]["name"] == _lease_of(name)[0]
-
-
-def _published(lease: Obj) -> Published | None:
-    """Return what Gangline's scheduler says; under another name anybody may say anything."""
-    return Published.of(lease) if lease["metadata"]["name"] == LEASE_NAME else None
+    called = lease["metadata"]["name"]
+    said = Published.of(lease) if called == LEASE_NAME else None  # another's may say anything
+    return name in said.names if said is not None else called == _lease_of(name)[0]
 
 
 def _lease_of(name: str) -> tuple[str, str | None]:
