@@ -1,10 +1,15 @@
-"""A rank of an elastic job is killed: the others go on in their processes from the last commit."""
+"""``@hvd.elastic.run`` under an elastic launcher: a killed rank of four, and a host that comes."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,62 +18,117 @@ from launch_ranks import environment
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(300)]
 
-HERE = Path(__file__).parent
-KILLED_AT, STEPS, COMMITTED = 12, 40, 10
-RECOVERY_S = 10.0
+SCRIPT = str(Path(__file__).with_name("elastic_script.py"))
+STEPS, COMMIT_EVERY = 300, 5
+RECOVERY_MAX_S = 10.0
+LIMIT_S = 120.0
 
 
-@pytest.fixture(scope="module", params=[0, 2])
-def told(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """What four ranks say, of which the launcher's rank 0 or 2 kills itself."""
-    python = os.environ.get("GANGLINE_TRAIN_PYTHON")
-    if not python:
+def python() -> str:
+    found = os.environ.get("GANGLINE_TRAIN_PYTHON")
+    if not found:
         pytest.skip("GANGLINE_TRAIN_PYTHON is not set: run `make test-horovod`")
-    script = [str(HERE / "elastic_script.py"), str(KILLED_AT), str(request.param), str(STEPS)]
-    ended = subprocess.run(
-        [python, str(HERE / "elastic_launcher.py"), "4", python, *script],
+    return found
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    # [1]: {"event": "step", "step": 3, "loss": 0.5}
+    return [json.loads(found) for found in re.findall(r'\{"event": .*\}', text)]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[int, float]:
+    """The losses of one rank that nothing happens to."""
+    done = subprocess.run(
+        [python(), SCRIPT, str(STEPS), "0"],
         env=environment(os.environ.get("GANGLINE_HOROVOD_OVERLAY", "")),
         capture_output=True,
         text=True,
-        timeout=280,
-        check=False,
+        timeout=LIMIT_S,
+        check=True,
     )
-    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-    assert any(line["event"] == "killed" for line in lines), ended.stderr[-3000:]
-    return lines
+    return {line["step"]: line["loss"] for line in lines_of(done.stdout) if line["event"] == "step"}
 
 
-def said(told: list[dict[str, Any]], event: str, **wanted: Any) -> list[dict[str, Any]]:
-    return [
-        line
-        for line in told
-        if line["event"] == event and all(line[name] == value for name, value in wanted.items())
-    ]
+class Launch:
+    """A launcher under way, with hosts that a file names."""
+
+    def __init__(self, folder: Path, words: Callable[[Path], list[str]]) -> None:
+        self.hosts, self._log, script = folder / "hosts", folder / "log", folder / "discover"
+        self.hosts.write_text("localhost:4\n")
+        script.write_text(f"#!/bin/sh\ncat {self.hosts}\n")
+        script.chmod(0o755)
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *words(script), python(), SCRIPT, str(STEPS), "0.06"],
+                env=environment(os.environ.get("GANGLINE_HOROVOD_OVERLAY", "")),
+                cwd=folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def text(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def said(self, event: str, **wanted: Any) -> list[dict[str, Any]]:
+        return [line for line in lines_of(self.text()) if line.items() >= ({"event": event} | wanted).items()]
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < deadline, f"waited for {what}: {self.text()}"
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.05)
 
 
-def test_three_go_on_and_end_with_the_same_weights(told: list[dict[str, Any]]) -> None:
-    ends = said(told, "ends")
-    assert sorted(end["rank"] for end in ends) == [0, 1, 2]
-    assert [end["weights"] for end in ends] == [ends[0]["weights"]] * 3
+LAUNCHERS: dict[str, Callable[[Path], list[str]]] = {
+    "gangline launch": lambda script: [
+        *("gangline", "launch", "--min-ranks", "2", "--max-ranks", "4", "--cool-down", "900"),
+        *("--host-discovery-script", str(script), "--"),
+    ],
+    "horovodrun": lambda script: [
+        *("gangline.launch.horovodrun", "-np", "4", "--min-np", "2", "--max-np", "4"),
+        *("--host-discovery-script", str(script)),
+    ],
+}
 
 
-def test_they_go_on_from_the_last_commit_within_seconds(told: list[dict[str, Any]]) -> None:
-    (killed,) = said(told, "killed")
-    begins = said(told, "begins", size=3)
-    assert [begin["step"] for begin in begins] == [COMMITTED] * 3
-    assert max(begin["at"] for begin in begins) - killed["at"] < RECOVERY_S
+@pytest.fixture(params=[("gangline launch", 0), ("gangline launch", 2), ("horovodrun", 3)], ids=str)
+def lost(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Launch, int]]:
+    launcher, rank = request.param
+    launch = Launch(tmp_path, LAUNCHERS[launcher])
+    try:
+        yield launch, rank
+    finally:
+        launch.process.terminate()
+        launch.process.wait(LIMIT_S)
 
 
-def test_rank_0_is_an_old_worker_and_the_loss_goes_on_falling(told: list[dict[str, Any]]) -> None:
-    victim = said(told, "killed")[0]["of"]
-    first = said(told, "begins", size=3, rank=0)[0]
-    assert first["of"] == min({0, 1, 2, 3} - {victim})
-    losses = {line["step"]: line["loss"] for line in said(told, "step")}
-    assert losses[STEPS] < losses[COMMITTED] < losses[1]
+def test_it_goes_on_without_a_killed_rank_and_takes_a_new_host(
+    lost: tuple[Launch, int], alone: dict[int, float]
+) -> None:
+    launch, rank = lost
+    launch.wait_for(lambda: launch.said("step", step=23), "step 23")
+    committed = launch.said("step")[-1]["step"] // COMMIT_EVERY * COMMIT_EVERY
+    old = launch.said("begins", size=4)
+    os.kill(next(one["pid"] for one in old if one["rank"] == rank), signal.SIGKILL)
+    killed_at = time.monotonic()
+    launch.wait_for(lambda: len(launch.said("begins", size=3)) == 3, "three ranks")
 
+    assert time.monotonic() - killed_at < RECOVERY_MAX_S
+    three = launch.said("begins", size=3)
+    assert {one["pid"] for one in three} < {one["pid"] for one in old}  # the same processes
+    assert len({one["step"] for one in three}) == 1
+    assert three[0]["step"] in (committed, committed + COMMIT_EVERY)  # one may have been under way
 
-def test_the_kept_steps_are_each_taken_once_by_all_samples(told: list[dict[str, Any]]) -> None:
-    with_four = [line["step"] for line in said(told, "step", size=4)]
-    with_three = [line["step"] for line in said(told, "step", size=3)]
-    assert with_four == list(range(1, KILLED_AT + 1))
-    assert with_three == list(range(COMMITTED + 1, STEPS + 1))
+    launch.hosts.write_text("localhost:3\n127.0.0.1:1\n")
+    launch.wait_for(lambda: len(launch.said("begins", size=4)) == 8, "four ranks again")
+    again = launch.said("begins", size=4)[4:]
+    (new,) = [one for one in again if one["pid"] not in {other["pid"] for other in old}]
+    assert new["rank"] == 3  # rank 0 is an old one
+    assert launch.process.wait(LIMIT_S) == 0, launch.text()
+
+    ends = launch.said("ends", size=4)
+    assert [one["weights"] for one in ends] == [ends[0]["weights"]] * 4
+    losses = {line["step"]: line["loss"] for line in launch.said("step")}
+    assert losses == pytest.approx(alone, rel=0.01)

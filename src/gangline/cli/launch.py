@@ -33,6 +33,7 @@ from gangline.errors import UserError
 @click.option(
     "--min-ranks", type=click.IntRange(1), metavar="N", help="Elastic: train on with so many or more."
 )
+@click.option("--max-ranks", type=click.IntRange(1), metavar="N", help="Elastic: never more.  [default: -n]")
 @click.option(
     "--max-restarts",
     type=click.IntRange(0),
@@ -69,6 +70,7 @@ def command(
     wdir: str | None,
     log_dir: str | None,
     min_ranks: int | None,
+    max_ranks: int | None,
     max_restarts: int,
     host_discovery_script: str | None,
     cool_down: float,
@@ -81,7 +83,8 @@ def command(
     one rank fails, or this command ends in whatever way, all ranks are ended.
 
     With --min-ranks or --host-discovery-script the number of ranks may change while they train: those of a
-    script that calls `gangline.train.run_elastic`. Gangline starts them then, without MPI.
+    script that calls `gangline.train.run_elastic`, or of Horovod's `@hvd.elastic.run`. Gangline starts them
+    then, without MPI.
 
     \b
     gangline launch --hosts node-1:4,node-2:4 -- python train.py
@@ -116,7 +119,10 @@ def command(
         from gangline.launch.elastic.elastic_start import ElasticOptions, run_elastic
 
         given = hosts or hostfile or not host_discovery_script
-        change = ElasticOptions(min_ranks or 1, ranks, max_restarts, host_discovery_script or "", cool_down)
+        discovery = (host_discovery_script,) if host_discovery_script else ()
+        change = ElasticOptions(
+            min_ranks or 1, max_ranks or ranks, max_restarts, discovery, cool_down_s=cool_down
+        )
         run_elastic(found if given else [], options, change, folder, say)
         return
     run_launch(Launch(places, options, use_mpi, check, output_folder=folder), say)

@@ -99,9 +99,7 @@ def parser() -> argparse.ArgumentParser:
     hosts = made.add_argument_group("hosts").add_mutually_exclusive_group()
     hosts.add_argument("-H", "--hosts", help="HOST:SLOTS,…")
     hosts.add_argument("-hostfile", "--hostfile", help="lines HOST slots=N")
-    hosts.add_argument(
-        "--host-discovery-script", help="run once at the start; prints HOST or HOST:SLOTS lines"
-    )
+    hosts.add_argument("--host-discovery-script", help="run every second; prints HOST or HOST:SLOTS lines")
     controllers = made.add_argument_group("controller").add_mutually_exclusive_group()
     for name in ("gloo", "mpi", "jsrun"):
         controllers.add_argument(f"--{name}", action="store_true")
@@ -121,7 +119,7 @@ def _add_mpi(made: argparse.ArgumentParser) -> None:
 
 
 def _add_elastic(made: argparse.ArgumentParser) -> None:
-    group = made.add_argument_group("elastic: taken, but ranks neither come nor go while a job runs")
+    group = made.add_argument_group("elastic: with a discovery script, or a least number of ranks")
     group.add_argument("--min-np", "--min-num-proc", dest="min_num_proc", type=int)
     group.add_argument("--max-np", "--max-num-proc", dest="max_num_proc", type=int)
     group.add_argument(

@@ -19,6 +19,13 @@ from pathlib import Path
 
 from gangline import __version__
 from gangline.errors import GanglineError, UserError
+from gangline.launch.elastic.elastic_start import (
+    RANKS_SHOWN,
+    ElasticOptions,
+    ElasticOutput,
+    ElasticStart,
+)
+from gangline.launch.elastic.membership import COOL_DOWN_S
 from gangline.launch.horovod_line import HorovodFlavour, MpirunOptions, horovod_mpirun
 from gangline.launch.horovod_options import apply_config, knob_variables, parser
 from gangline.launch.hosts import Host, RankHost, parse_hostfile, parse_hosts, plan_ranks
@@ -35,12 +42,11 @@ from gangline.launch.plain_hosts import (
     wanted_of,
 )
 from gangline.launch.preflight.findings import HostFacts, judge
-from gangline.launch.rank_output import RankOutput, horovod_prefix, timestamped
+from gangline.launch.rank_output import Prefix, RankOutput, horovod_prefix, timestamped
 from gangline.launch.rank_places import master_address
 from gangline.launch.rank_start import START_TIMEOUT_S, RankStart, StartOptions
 from gangline.launch.remote_host import RemoteShell, find_remote_shell, is_this_host
 
-DISCOVERY_LIMIT_S = 30.0
 EXIT_INTERRUPTED = 130
 
 
@@ -64,6 +70,8 @@ def run(words: Sequence[str]) -> int:
         raise UserError("horovodrun: no program was given", hint="horovodrun -np 2 python train.py")
     if arguments.jsrun:
         raise UserError("--jsrun needs an LSF cluster, which is not served", hint="use --mpi or --gloo")
+    if (elastic := elastic_options(arguments)) is not None:
+        return _run_elastic(arguments, elastic, command)
     hosts, count = hosts_and_count(arguments)
     places = plan_ranks(hosts, count)
     mpi = None if arguments.gloo else launcher_mpi()
@@ -91,46 +99,38 @@ def hosts_and_count(arguments: argparse.Namespace) -> tuple[list[Host], int]:
     Raises:
         UserError: no number was given, or hosts cannot be read.
     """
-    elastic = arguments.min_num_proc is not None or arguments.host_discovery_script is not None
-    if elastic:
-        say_on_stderr("horovodrun: hosts are read once; ranks neither come nor go while the job runs")
-    if arguments.hosts:
-        hosts = parse_hosts(arguments.hosts, need_slots=True)
-    elif arguments.hostfile:
-        hosts = parse_hostfile(_read(arguments.hostfile), arguments.hostfile)
-    elif arguments.host_discovery_script:
-        hosts = discover(arguments.host_discovery_script, arguments.slots)
-    else:
-        count = arguments.num_proc or arguments.min_num_proc
-        hosts = [Host("localhost", max(1, count or 1))]
-    slots = sum(host.slots for host in hosts)
-    count = arguments.num_proc
-    if count is None and elastic:
-        count = min(slots, arguments.max_num_proc or slots)
-        if count < (arguments.min_num_proc or 1):
-            raise UserError(f"--min-np {arguments.min_num_proc} ranks, but hosts have {slots} slots")
-    if count is None:
+    if arguments.num_proc is None:
         raise UserError("horovodrun: the number of ranks is missing", hint="horovodrun -np 2 python train.py")
-    return hosts, count
+    return _hosts(arguments), arguments.num_proc
 
 
-def discover(script: str, slots: int | None) -> list[Host]:
-    """Return the hosts that a discovery script prints.
+def _hosts(arguments: argparse.Namespace) -> list[Host]:
+    if arguments.hosts:
+        return parse_hosts(arguments.hosts, need_slots=True)
+    if arguments.hostfile:
+        return parse_hostfile(_read(arguments.hostfile), arguments.hostfile)
+    return [Host("localhost", max(1, arguments.num_proc or arguments.min_num_proc or 1))]
+
+
+def elastic_options(arguments: argparse.Namespace) -> ElasticOptions | None:
+    """Return how the number of ranks may change, None where it may not.
 
     Raises:
-        UserError: it fails, or prints none.
+        UserError: ``--mpi`` was asked for too.
     """
-    try:
-        done = subprocess.run(
-            script, shell=True, capture_output=True, text=True, timeout=DISCOVERY_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UserError(f"`{script}` did not end within {DISCOVERY_LIMIT_S:.0f} s") from error
-    if done.returncode:
-        words = done.stderr.strip().splitlines()[-1:] or ["no words"]
-        raise UserError(f"`{script}` ended with code {done.returncode}: {words[0]}")
-    names = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    return parse_hosts(",".join(name if ":" in name else f"{name}:{slots or 1}" for name in names))
+    if arguments.min_num_proc is None and arguments.host_discovery_script is None:
+        return None
+    if arguments.mpi:
+        raise UserError("--mpi: under MPI ranks cannot come and go", hint="use --gloo, or leave it out")
+    script, cool_down = arguments.host_discovery_script, arguments.blacklist_cooldown_range
+    return ElasticOptions(
+        ranks_min=arguments.min_num_proc or arguments.num_proc or 1,
+        ranks_max=arguments.max_num_proc or (None if script else arguments.num_proc),
+        restarts_max=sys.maxsize if arguments.reset_limit is None else arguments.reset_limit,
+        discovery=("/bin/sh", "-c", script) if script else (),
+        discovered_slots=arguments.slots or 1,
+        cool_down_s=float(cool_down[0]) if cool_down else COOL_DOWN_S,
+    )
 
 
 def build_table() -> str:
@@ -235,7 +235,26 @@ def _run_gloo(
     command: Sequence[str],
     environment: dict[str, str],
 ) -> int:
-    options = StartOptions(
+    output = RankOutput(show_output, *_form_of_output(arguments), len(places))
+    options = _start_options(arguments, nics, command, environment)
+    asyncio.run(RankStart(places, options, output).run())
+    return 0
+
+
+def _run_elastic(arguments: argparse.Namespace, elastic: ElasticOptions, command: Sequence[str]) -> int:
+    hosts = [] if elastic.discovery else _hosts(arguments)
+    nics = [name.strip() for name in (arguments.nics or "").split(",") if name.strip()]
+    environment = dict(os.environ) | knob_variables(arguments) | {"HOROVOD_ELASTIC": "1"}
+    output = ElasticOutput(show_output, *_form_of_output(arguments), elastic.ranks_max or RANKS_SHOWN)
+    options = _start_options(arguments, nics, command, environment)
+    asyncio.run(ElasticStart(hosts, options, elastic, output, say_on_stderr).run())
+    return 0
+
+
+def _start_options(
+    arguments: argparse.Namespace, nics: Sequence[str], command: Sequence[str], environment: dict[str, str]
+) -> StartOptions:
+    return StartOptions(
         shell=_shell(arguments),
         command=command,
         environment=environment,
@@ -243,11 +262,11 @@ def _run_gloo(
         interfaces=nics,
         start_timeout_s=_start_timeout(arguments),
     )
+
+
+def _form_of_output(arguments: argparse.Namespace) -> tuple[Prefix, Path | None]:
     prefix = timestamped(horovod_prefix) if arguments.prefix_timestamp else horovod_prefix
-    folder = Path(arguments.output_filename) if arguments.output_filename else None
-    output = RankOutput(show_output, prefix, folder, len(places))
-    asyncio.run(RankStart(places, options, output).run())
-    return 0
+    return prefix, Path(arguments.output_filename) if arguments.output_filename else None
 
 
 def _start_timeout(arguments: argparse.Namespace) -> float:

@@ -75,6 +75,16 @@ def do(case, group, members, is_gloo):
     if kind == "all_reduce":
         finish(dist.all_reduce(mine, op, **options))
         found = [mine]
+    elif kind == "all_reduce_coalesced":
+        shapes = [shape, [3], [0, 2], [40000], shape, [5], *[[n % 7] for n in range(1500)]]
+        found = [numbers(case, own, one, number) for number, one in enumerate(shapes)]
+        if is_gloo:
+            for one in found:
+                dist.all_reduce(one, op, group=group)
+        else:
+            how = dist.AllreduceOptions()
+            how.reduceOp, how.asyncOp = op, case["async"]
+            group.allreduce_coalesced(found, how).wait()
     elif kind == "reduce":
         finish(dist.reduce(mine, root, op, **options))
         found = [mine] if rank == root else []

@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent
 MEMORY = Path("/dev/shm")
 KINDS = (
     *("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter"),
-    *("reduce_scatter_tensor", "all_to_all_single", "gather", "scatter"),
+    *("reduce_scatter_tensor", "all_to_all_single", "gather", "scatter", "all_reduce_coalesced"),
 )
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "int8")
 SHAPES = ([1], [3, 5], [0, 2], [17], [1000, 7], [40000], [5, 1, 2])

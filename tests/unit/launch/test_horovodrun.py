@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
 
 import pytest
 
 from gangline.errors import UserError
+from gangline.launch.elastic.elastic_start import ElasticOptions
 from gangline.launch.horovod_options import apply_config, knob_variables, parser
-from gangline.launch.horovodrun import common_interfaces, discover, hosts_and_count
-from gangline.launch.hosts import Host, host_list, parse_hosts, plan_ranks
+from gangline.launch.horovodrun import common_interfaces, elastic_options, hosts_and_count
+from gangline.launch.hosts import Host, parse_hosts, plan_ranks
 from gangline.launch.preflight.findings import HostFacts
 
 
@@ -119,23 +120,32 @@ def test_slots_are_compulsory_behind_hosts() -> None:
         hosts_and_count(parser().parse_args(["-np", "2", "-H", "a,b", "python"]))
 
 
-def test_a_discovery_script_is_run_once(tmp_path: Path) -> None:
-    script = tmp_path / "discover.sh"
-    script.write_text("#!/bin/sh\necho a:2\necho b\n")
-    script.chmod(0o755)
+def test_a_discovery_script_or_a_least_number_of_ranks_makes_it_elastic() -> None:
+    words = ["--host-discovery-script", "./hosts.sh", "--slots-per-host", "4", "--min-np", "2", "python"]
+    elastic = elastic_options(parser().parse_args(words))
 
-    hosts, count = hosts_and_count(
-        parser().parse_args(
-            ["--host-discovery-script", str(script), "--slots-per-host", "4", "--min-np", "2", "python"]
-        )
+    assert elastic == ElasticOptions(
+        2, None, sys.maxsize, ("/bin/sh", "-c", "./hosts.sh"), discovered_slots=4, cool_down_s=30.0
     )
+    words = [
+        "-np",
+        "4",
+        "--min-np",
+        "2",
+        "--reset-limit",
+        "3",
+        "--blacklist-cooldown-range",
+        "5",
+        "9",
+        "python",
+    ]
+    assert elastic_options(parser().parse_args(words)) == ElasticOptions(2, 4, 3, cool_down_s=5.0)
+    assert elastic_options(parser().parse_args(["-np", "4", "python"])) is None
 
-    assert (host_list(hosts), count) == ("a:2,b:4", 6)
 
-
-def test_a_discovery_script_that_fails_is_an_error() -> None:
-    with pytest.raises(UserError, match=r"ended with code 3: no luck"):
-        discover("echo no luck >&2; exit 3", None)
+def test_ranks_do_not_come_and_go_under_mpi() -> None:
+    with pytest.raises(UserError, match="--mpi"):
+        elastic_options(parser().parse_args(["--mpi", "--min-np", "2", "python"]))
 
 
 def facts(name: str, interfaces: dict[str, list[object]], reached: dict[str, list[str]]) -> HostFacts:

@@ -58,6 +58,7 @@ class State:
         Raises:
             HostsUpdatedInterrupt: they have; on all ranks at once, as rank 0 saw it.
         """
+        notification_manager.look()
         before = latest = self._last_updated_timestamp
         update = HostUpdateResult.no_update
         while not self._host_messages.empty():

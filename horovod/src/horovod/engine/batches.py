@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from horovod.engine.agreement import ADASUM, ALLREDUCE, BROADCAST, Agreement
+from horovod.engine.agreement import ADASUM, ALLREDUCE, BROADCAST, Agreement, Key
 
 ALONE_BYTES = 1 << 20
 """A tensor from this size on is reduced where it lies: copying it costs more than a collective of its own."""
@@ -72,11 +72,15 @@ class Batch:
     """Agreements that are carried out as one.
 
     Attributes:
+        keys: of the agreements.
+        is_plain: reductions of types that every backend has, without factors.
         alone: indices of tensors that are reduced where they lie.
         flat: those that are copied together, and reduced in this order.
     """
 
     agreements: list[Agreement]
+    keys: list[Key]
+    is_plain: bool = False
     alone: list[int] = field(default_factory=list)
     flat: list[Flat] = field(default_factory=list)
 
@@ -123,7 +127,7 @@ def _fusion_key(made: Agreement, fuse_groups: bool) -> Any:
 
 
 def _laid_out(agreements: Sequence[Agreement]) -> Batch:
-    batch = Batch(list(agreements))
+    batch = Batch(list(agreements), [made.request.key for made in agreements])
     if batch.kind != ALLREDUCE or batch.agreements[0].error:
         return batch
     index = 0
@@ -143,4 +147,6 @@ def _laid_out(agreements: Sequence[Agreement]) -> Batch:
                 flat.shapes.append(shape)
                 flat.count += count
             index += 1
+    first = batch.agreements[0].request
+    batch.is_plain = first.prescale == first.postscale == 1.0 and not last.keys() & WIRE_DTYPES.keys()
     return batch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from horovod.engine.adasum import combine_all
 from horovod.engine.agreement import (
@@ -21,11 +21,14 @@ from horovod.engine.agreement import (
     MIN,
     PRODUCT,
     REDUCESCATTER,
+    SUM,
     Agreement,
     Request,
 )
 from horovod.engine.batches import ALONE_BYTES, WIRE_DTYPES, Batch, Flat
-from horovod.engine.entry import Entry
+from horovod.engine.entry import Again, Entry
+
+_TORCH_OPS: Final = {AVERAGE: "AVG", SUM: "SUM", MIN: "MIN", MAX: "MAX", PRODUCT: "PRODUCT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,14 @@ class Group:
 
     Attributes:
         handle: torch's process group; None where this rank is no member, or the only one.
+        shared: Gangline's process group, where its ranks share memory.
         place: of this rank among `ranks`, -1 where it is none of them.
     """
 
     ranks: tuple[int, ...]
     place: int
     handle: Any = None
+    shared: Any = None
 
     @property
     def size(self) -> int:
@@ -90,9 +95,11 @@ class Collectives:
     # Reductions ---------------------------------------------------------------------------------------------
 
     def _allreduce(self, batch: Batch, entries: Sequence[Entry | None], group: Group) -> None:
-        first = batch.agreements[0].request
-        inputs: list[Any] = []
-        outputs: list[Any] = []
+        if set(map(type, entries)) == {Again}:
+            inputs = outputs = [entry.result for entry in entries if entry is not None]
+            self._reduce(batch, inputs, outputs, group)
+            return
+        inputs, outputs = [], []
         for made, entry in zip(batch.agreements, entries, strict=True):
             if entry is None:
                 zeros = _zeros(made.request)
@@ -101,6 +108,22 @@ class Collectives:
             else:
                 inputs += entry.inputs
                 outputs += entry.outputs
+        self._reduce(batch, inputs, outputs, group)
+        begin = 0
+        for made, entry in zip(batch.agreements, entries, strict=True):
+            end = begin + len(made.request.shapes)
+            if entry is not None:
+                entry.finish(outputs[begin:end])
+            begin = end
+
+    def _reduce(self, batch: Batch, inputs: list[Any], outputs: list[Any], group: Group) -> None:
+        if group.shared is not None and batch.is_plain:
+            _reduce_in_memory(batch, inputs, outputs, group)
+        else:
+            self._reduce_side_by_side(batch, inputs, outputs, group)
+
+    def _reduce_side_by_side(self, batch: Batch, inputs: list[Any], outputs: list[Any], group: Group) -> None:
+        first = batch.agreements[0].request
         works: list[Any] = []
         for index in batch.alone:
             if outputs[index] is not inputs[index]:
@@ -117,10 +140,6 @@ class Collectives:
             for work in begun:
                 work.wait()
             _unfuse(flat, outputs, first, divisor)
-        for made, entry in zip(batch.agreements, entries, strict=True):
-            if entry is not None:
-                entry.finish(outputs[: len(made.request.shapes)])
-            del outputs[: len(made.request.shapes)]
 
     def _reserve(self, flats: list[Flat], inputs: list[Any]) -> None:
         """Give flat parts their places in buffers that are large enough; nothing where they have them."""
@@ -276,6 +295,24 @@ def _gather(outputs: list[Any], given: Any, group: Group) -> None:
         outputs[0].copy_(given)
     elif given.numel():
         dist.all_gather([_bytes(one) for one in outputs], _bytes(given), group=group.handle)
+
+
+def _reduce_in_memory(batch: Batch, inputs: list[Any], outputs: list[Any], group: Group) -> None:
+    """Reduce tensors from and to where they lie, in this thread: ranks that share memory need no buffer."""
+    import torch
+    import torch.distributed as dist
+
+    if outputs is not inputs:
+        copied = [pair for pair in zip(outputs, inputs, strict=True) if pair[0] is not pair[1]]
+        if copied:
+            torch._foreach_copy_(*map(list, zip(*copied, strict=True)))
+    options = dist.AllreduceOptions()
+    options.reduceOp = getattr(dist.ReduceOp, _TORCH_OPS[batch.agreements[0].request.op])
+    options.asyncOp = False
+    for index in batch.alone:
+        group.shared.allreduce([outputs[index]], options).wait()
+    for flat in batch.flat:
+        group.shared.all_reduce_alike([outputs[index] for index in flat.indices], options).wait()
 
 
 def _start_reduction(tensor: Any, op: int, group: Group) -> list[Any]:

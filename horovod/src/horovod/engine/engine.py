@@ -11,15 +11,25 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
 from horovod.common.exceptions import HorovodInternalError
-from horovod.engine.agreement import ADD_SET, BARRIER, JOIN, LEAVE, REMOVE_SET, Agreement, Key, Request
+from horovod.engine.agreement import (
+    ADASUM,
+    ADD_SET,
+    BARRIER,
+    JOIN,
+    LEAVE,
+    REMOVE_SET,
+    Agreement,
+    Key,
+    Request,
+)
 from horovod.engine.batches import Batch, make_batches
 from horovod.engine.collectives import Collectives
-from horovod.engine.entry import Entry
+from horovod.engine.entry import Again, Entry, Repeat
 from horovod.engine.links import Link
 from horovod.engine.negotiation import Decision, set_bits
 from horovod.engine.settings import Settings
@@ -57,12 +67,13 @@ class Engine:
         self._send_lock = threading.Lock()
         self._finished = threading.Condition()
         self._table: dict[Key, Entry] = {}
-        self._known: dict[Key, tuple[int, Any]] = {}
+        self._known: dict[Key, Repeat] = {}
+        self.repeats: dict[str | None, Repeat] = {}
         self._agreed: dict[int, Agreement] = {}
         self._plans: dict[int, list[Batch]] = {}
-        self._bits = 0
-        self._submitted = 0
-        self._new: list[Entry] = []
+        self._pending: list[Entry] = []
+        self._sent: tuple[list[Repeat | None], int] = ([], 0)
+        self._is_awake = False
         self._alarm = threading.Event()
         self._failure = ""
         self._closing = False
@@ -93,25 +104,36 @@ class Engine:
             ValueError: one of this name is in flight.
             HorovodInternalError: the job has ended or has lost a rank.
         """
-        key = entry.key
-        with self._lock:
-            if self._failure:
-                raise HorovodInternalError(self._failure)
-            if key in self._table:
-                raise ValueError(
-                    f"a collective named {key[1]} is in flight already: wait for it with "
-                    f"synchronize(), or give "
-                    "this one another name"
-                )
-            self._table[key] = entry
-            self._submitted += 1
-            known = self._known.get(key)
-            if known is not None and known[1] == entry.signature:
-                self._bits |= known[0]
-            else:
-                self._new.append(entry)
-            if not self._alarm.is_set():
-                self._alarm.set()
+        if self._failure:
+            raise HorovodInternalError(self._failure)
+        known = self._known.get(entry.key)
+        if known is not None and known.signature == entry.signature:
+            entry.repeat = known
+        return self._take(entry)
+
+    def submit_again(self, repeat: Repeat, tensor: Any) -> Entry:
+        """Ask for one of `repeats` with a tensor that its agreement holds for; half a microsecond.
+
+        Raises:
+            ValueError: one of this name is in flight.
+        """
+        entry = Again(repeat, tensor)
+        if self._table.setdefault(repeat.key, entry) is not entry:
+            raise _in_flight(repeat.key)
+        self._pending.append(entry)
+        if not self._is_awake:
+            self._is_awake = True
+            self._alarm.set()
+        return entry
+
+    def _take(self, entry: Entry) -> Entry:
+        # Each line is atomic: any thread may submit, and none waits for a lock.
+        if self._table.setdefault(entry.key, entry) is not entry:
+            raise _in_flight(entry.key)
+        self._pending.append(entry)
+        if not self._is_awake:
+            self._is_awake = True
+            self._alarm.set()
         return entry
 
     def wait(self, entry: Entry) -> Any:
@@ -123,8 +145,10 @@ class Engine:
         if not entry.is_done:
             self._send()
             with self._finished:
-                while not entry.is_done:
+                while not entry.is_done and not self._failure:
                     self._finished.wait()
+            if not entry.is_done:
+                raise HorovodInternalError(self._failure)
         return entry.outcome()
 
     def ask(self, request: Request) -> int:
@@ -135,15 +159,22 @@ class Engine:
 
     def _send(self) -> None:
         with self._send_lock:
-            with self._lock:
-                bits, new = self._bits, self._new
-                self._bits, self._new = 0, []
-                self._alarm.clear()
-            if bits or new:
-                try:
-                    self._link.send(bits, [entry.full_request() for entry in new])
-                except OSError as error:
-                    self._fail(f"rank 0's coordinator is gone: {error}")
+            self._is_awake = False
+            count = len(self._pending)
+            entries = self._pending[:count]
+            del self._pending[:count]
+            if not entries:
+                return
+            repeats = [entry.repeat for entry in entries]
+            before, bits = self._sent
+            if repeats != before:
+                bits = sum({repeat.bit for repeat in repeats if repeat is not None})
+                self._sent = repeats, bits
+            new = [entry.request() for entry in entries if entry.repeat is None] if None in repeats else []
+            try:
+                self._link.send(bits, new)
+            except OSError as error:
+                self._fail(f"rank 0's coordinator is gone: {error}")
 
     def _send_in_cycles(self) -> None:
         """Send once a cycle has passed in which nothing was submitted, or a few in which more was.
@@ -152,10 +183,11 @@ class Engine:
         """
         while not self._closing:
             self._alarm.wait()
+            self._alarm.clear()
             for _ in range(BUSY_CYCLES_MAX):
-                before = self._submitted
+                before = len(self._pending)
                 time.sleep(self.settings.cycle_s)
-                if self._submitted == before:
+                if len(self._pending) == before:
                     break
             if self.settings.mark_cycles:
                 self.timeline.mark_cycle()
@@ -186,7 +218,7 @@ class Engine:
                 decision.agreements, settings.fusion_bytes, fuse_groups=settings.group_fusion
             )
             for batch in batches:
-                self._run(batch)
+                self._run(batch, is_new=True)
 
     def _planned(self, bits: int) -> list[Batch]:
         if not bits:
@@ -203,21 +235,22 @@ class Engine:
             )
         return plan
 
-    def _run(self, batch: Batch) -> None:
+    def _run(self, batch: Batch, *, is_new: bool = False) -> None:
         """Carry out a batch, and wake who waits for it."""
         made = batch.agreements[0]
         kind = made.request.kind
-        for one in batch.agreements:
-            if one.number >= 0 and self._agreed.get(one.number) is not one:
-                self._remember(one)
+        if is_new:
+            for one in batch.agreements:
+                if one.number >= 0:
+                    self._remember(one)
         if kind in (ADD_SET, REMOVE_SET) and not made.error:
             self._change_sets(made)
         group = self.collectives.groups.get(made.request.process_set)
         if group is None or group.place < 0:
             return
-        entries = [self._table.get(one.request.key) for one in batch.agreements]
+        entries = list(map(self._table.get, batch.keys))
         if made.error:
-            self._finish(entries, made.error, invalid=made.invalid)
+            self._finish(batch.keys, entries, made.error, invalid=made.invalid)
             return
         if kind == JOIN:
             with self._lock:
@@ -226,22 +259,35 @@ class Engine:
             for entry in entries:
                 if entry is not None:
                     entry.finish(made.answer)
+        elif made.request.device != "cuda":
+            with self.timeline.activity(batch):
+                self.collectives.run(batch, entries)
         else:
             with self.timeline.activity(batch), _device_of(entries):
                 for entry in entries:
                     if entry is not None and entry.event is not None:
                         entry.event.wait()
                 self.collectives.run(batch, entries)
-                _wait_for_device(made.request.device)
-        self._finish(entries, "")
+                _wait_for_device()
+        self._finish(batch.keys, entries, "")
 
     def _remember(self, made: Agreement) -> None:
         self._agreed[made.number] = made
         self._plans.clear()
-        entry = self._table.get(made.request.key)
-        if entry is not None:
-            with self._lock:
-                self._known[made.request.key] = (1 << made.number, entry.signature)
+        request = made.request
+        entry = self._table.get(request.key)
+        if entry is None:
+            return
+        known = Repeat(request.key, 1 << made.number, entry.signature, entry.request)
+        self._known[request.key] = known
+        if request.process_set != 0:
+            return
+        if entry.asked is not None and request.op != ADASUM and request.device == "cpu":
+            (tensor,) = entry.inputs
+            known.asked, known.shape, known.dtype = entry.asked, tensor.shape, tensor.dtype
+            self.repeats[request.name] = known
+        else:
+            self.repeats.pop(request.name, None)
 
     def _change_sets(self, made: Agreement) -> None:
         groups = self.collectives.groups
@@ -249,31 +295,31 @@ class Engine:
             groups[made.answer] = self._make_group(made.request.splits)
             return
         group = groups.pop(made.answer)
-        with self._lock:
-            self._known = {key: known for key, known in self._known.items() if key[0] != made.answer}
+        self._known = {key: known for key, known in self._known.items() if key[0] != made.answer}
         if group.handle is not None:
             import torch.distributed as dist
 
             dist.destroy_process_group(group.handle)
 
-    def _finish(self, entries: Sequence[Entry | None], error: str, *, invalid: bool = False) -> None:
-        with self._lock:
-            for entry in entries:
-                if entry is not None:
-                    self._table.pop(entry.key, None)
+    def _finish(
+        self, keys: Iterable[Key], entries: Iterable[Entry | None], error: str, *, invalid: bool = False
+    ) -> None:
+        for key in keys:
+            self._table.pop(key, None)
         with self._finished:
             for entry in entries:
                 if entry is not None:
-                    entry.error, entry.invalid = error, invalid
+                    if error:
+                        entry.error, entry.invalid = error, invalid
                     entry.is_done = True
             self._finished.notify_all()
 
     def _fail(self, reason: str) -> None:
         """Tell everybody who waits, now and later, that nothing comes any more."""
-        with self._lock:
-            self._failure = self._failure or reason
-            entries = list(self._table.values())
-        self._finish(entries, reason)
+        self._failure = self._failure or reason
+        self.repeats.clear()
+        table = self._table.copy()
+        self._finish(table, table.values(), reason)
 
     def close(self) -> None:
         """Leave the job: what others wait for from this rank is an error there from now on."""
@@ -288,6 +334,13 @@ class Engine:
         self.timeline.stop()
 
 
+def _in_flight(key: Key) -> ValueError:
+    return ValueError(
+        f"a collective named {key[1]} is in flight already: wait for it with synchronize(), or give "
+        "this one another name"
+    )
+
+
 def _device_of(entries: Sequence[Entry | None]) -> Any:
     """Return a context in which the GPU of the tensors is the current one; CPUs need none."""
     first = next((entry for entry in entries if entry is not None and entry.event is not None), None)
@@ -298,8 +351,7 @@ def _device_of(entries: Sequence[Entry | None]) -> Any:
     return torch.cuda.device(first.inputs[0].device)
 
 
-def _wait_for_device(device: str) -> None:
-    if device == "cuda":
-        import torch
+def _wait_for_device() -> None:
+    import torch
 
-        torch.cuda.current_stream().synchronize()
+    torch.cuda.current_stream().synchronize()

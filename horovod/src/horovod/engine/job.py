@@ -8,19 +8,27 @@ import atexit
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gangline.train.elastic.board import Board
 from gangline.train.environment import Ranks, read_ranks
-from gangline.train.rendezvous import exchange, interface_towards, open_store, own_addresses
+from gangline.train.rendezvous import (
+    exchange,
+    forget_stores,
+    interface_towards,
+    open_store,
+    own_addresses,
+)
 from horovod.engine.agreement import ADD_SET, REMOVE_SET, Request
 from horovod.engine.collectives import Collectives, Group
 from horovod.engine.engine import Engine
+from horovod.engine.generations import MEETING_LIMIT_S, begin_in_next, board, wait_for
 from horovod.engine.links import meet
-from horovod.engine.membership import agree_on_members, report_lost, wait_for
 from horovod.engine.settings import Settings, read_settings
 from horovod.engine.timeline import Timeline
 from horovod.engine.topology import Topology, chosen, place
@@ -40,8 +48,6 @@ class Job:
 
 _job: Job | None = None
 _turns = 0
-_members: tuple[int, ...] = ()
-"""Of an elastic job: the ranks that it has now, as the launcher calls them."""
 _lock = threading.Lock()
 
 
@@ -79,40 +85,49 @@ def begin(members: Sequence[int] | None = None, *, dynamic_sets: bool = False) -
     with _lock:
         if _job is not None:
             return False
-        settings = read_settings()
-        told = read_ranks(os.environ)
-        if members is not None:
-            told = chosen(told, members)
-        _turns += 1
-        store = open_store(told, turn=_turns)
-        if settings.elastic and told.size > 1:
-            told, facts = _meet_survivors(told, store, settings)
+        if (shown := board()) is not None:
+            if members is not None:
+                raise ValueError(
+                    "init(comm=...): the ranks of an elastic job are those that its launcher has"
+                )
+            _job = begin_in_next(
+                shown, lambda told: _meet(told, shown.generation, shown, dynamic_sets), _leave
+            )
         else:
-            facts = exchange(store, told, _own_facts(told))
-        topology = place(told, facts)
-        owns = topology.size > 1 and _make_process_group(topology, facts, store)
-        backend = _backends(facts)
-        alone = topology.local_size == topology.size
-        link = meet(
-            *(topology.rank, topology.size, settings, store),
-            ["127.0.0.1"] if alone else facts[0]["addresses"],
-            "127.0.0.1" if alone else "0.0.0.0",
-            _reporter() if settings.elastic and _members else None,
-        )
-        _job = _with_engine(topology, settings, link, owns, backend, dynamic_sets)
+            told = read_ranks(os.environ)
+            _turns += 1
+            _job = _meet(told if members is None else chosen(told, members), _turns, None, dynamic_sets)
         atexit.register(end)
         return True
 
 
-def _reporter() -> Callable[[int], None]:
-    """Return what rank 0's coordinator does when a connection ends."""
-    whole, members = open_store(read_ranks(os.environ), turn=0), _members
+def _meet(told: Ranks, turn: int, shown: Board | None, dynamic_sets: bool) -> Job:
+    """Return the job, after all its ranks have met.
 
-    def report(rank: int) -> None:
-        with suppress(RuntimeError):  # the launcher has gone too
-            report_lost(whole, members[rank])
-
-    return report
+    Args:
+        told: this rank's place, as the launcher says it.
+        turn: how many jobs there have been of these ranks.
+        shown: the board of an elastic job.
+        dynamic_sets: process sets may be added later.
+    """
+    settings = read_settings()
+    if shown is None:
+        store = open_store(told, turn=turn)
+        facts = exchange(store, told, _own_facts(told))
+    else:
+        settings = replace(settings, elastic=True)
+        store = open_store(told, turn=turn, timeout_s=MEETING_LIMIT_S)
+        wait = partial(wait_for, shown, store, size=told.size)
+        facts = exchange(store, told, _own_facts(told), wait=wait)
+    topology = place(told, facts)
+    owns = topology.size > 1 and _make_process_group(topology, facts, store)
+    alone = topology.local_size == topology.size
+    link = meet(
+        *(topology.rank, topology.size, settings, store),
+        ["127.0.0.1"] if alone else facts[0]["addresses"],
+        "127.0.0.1" if alone else "0.0.0.0",
+    )
+    return _with_engine(topology, settings, link, owns, _backends(facts), dynamic_sets)
 
 
 def _own_facts(told: Ranks) -> dict[str, Any]:
@@ -127,21 +142,6 @@ def _own_facts(told: Ranks) -> dict[str, Any]:
     }
 
 
-def _meet_survivors(told: Ranks, store: Any, settings: Settings) -> tuple[Ranks, list[dict[str, Any]]]:
-    """Meet those of the turn before that were not lost; return this rank's place and their facts."""
-    global _members
-    whole = open_store(told, turn=0)
-    timeout_s = settings.elastic_timeout_s
-    before = _members or tuple(range(told.size))
-    _members = agree_on_members(whole, _turns, told.rank, before, timeout_s)
-    told = chosen(told, _members)
-
-    def wait(name: str) -> None:
-        wait_for(whole, store, name, _members, timeout_s)
-
-    return told, exchange(store, told, _own_facts(told), wait=wait)
-
-
 def _with_engine(
     topology: Topology, settings: Settings, link: Any, owns: bool, backend: str, dynamic_sets: bool
 ) -> Job:
@@ -153,12 +153,13 @@ def _with_engine(
         import torch.distributed as dist
 
         handle = dist.new_group(ranks, backend=backend)
-        return Group(ranks, group_place, handle if is_member else None)
+        return Group(ranks, group_place, handle, _sharing(handle)) if is_member else Group(ranks, group_place)
 
     collectives = Collectives()
     everyone = tuple(range(topology.size))
     if owns or topology.size == 1:
-        collectives.groups[GLOBAL_SET] = Group(everyone, topology.rank)
+        shared = _sharing(_default_group()) if owns else None
+        collectives.groups[GLOBAL_SET] = Group(everyone, topology.rank, None, shared)
     else:
         collectives.groups[GLOBAL_SET] = make_group(everyone)
     timeline = Timeline()
@@ -166,6 +167,19 @@ def _with_engine(
         timeline.start(settings.timeline, mark_cycles=settings.mark_cycles)
     engine = Engine(link, collectives, settings, make_group, timeline)
     return Job(topology, engine, owns, dynamic_sets or settings.dynamic_sets)
+
+
+def _default_group() -> Any:
+    import torch.distributed as dist
+
+    return dist.group.WORLD
+
+
+def _sharing(group: Any) -> Any:
+    """Return a process group where it is Gangline's and its ranks share memory, else None."""
+    from gangline.train.collectives.group import CollectiveGroup
+
+    return group if isinstance(group, CollectiveGroup) and not group.no_shared_memory else None
 
 
 def _backends(facts: Sequence[dict[str, Any]]) -> str:
@@ -242,8 +256,15 @@ def end() -> None:
             return
         atexit.unregister(end)
         job.engine.close()
-        if job.owns_process_group:
-            import torch.distributed as dist
+        _leave(owns_process_group=job.owns_process_group)
 
-            with suppress(RuntimeError, ValueError):
-                dist.destroy_process_group()
+
+def _leave(*, owns_process_group: bool = True) -> None:
+    """Let go of what the ranks have in common."""
+    import torch.distributed as dist
+
+    if owns_process_group and dist.is_initialized():
+        with suppress(RuntimeError, ValueError):
+            dist.destroy_process_group()
+    if board() is not None:
+        forget_stores()

@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -71,7 +71,6 @@ class CoordinatorServer:
     Args:
         size: number of ranks.
         address: to listen at; ``""`` for a job of one rank, which needs no socket.
-        on_lost: called with a rank whose connection ended without its leave.
     """
 
     def __init__(
@@ -79,9 +78,7 @@ class CoordinatorServer:
         size: int,
         settings: Settings,
         address: str = "",
-        on_lost: Callable[[int], None] | None = None,
     ) -> None:
-        self._on_lost = on_lost
         self._coordinator = Coordinator(size, settings.capacity)
         self._settings = settings
         self._lock = threading.Lock()
@@ -142,12 +139,6 @@ class CoordinatorServer:
                 except OSError:
                     selector.unregister(key.fileobj)
                     bits, requests = 0, [Request("ended without leaving the job", LEAVE)]
-                    if (
-                        self._on_lost is not None
-                        and not self._closed
-                        and not self._coordinator.has_left(key.data)
-                    ):
-                        self._on_lost(key.data)
                 self.take(key.data, bits, requests)
             if self._settings.stall_warning_s:
                 self._look_for_stalls()
@@ -270,7 +261,6 @@ def meet(
     store: Any,
     addresses: Sequence[str],
     listen_at: str,
-    on_lost: Callable[[int], None] | None = None,
 ) -> Link:
     """Return this rank's link; returns when all ranks are connected.
 
@@ -278,10 +268,9 @@ def meet(
         store: that the ranks share.
         addresses: of this rank's host, best first; those of rank 0 count.
         listen_at: address that rank 0 listens at.
-        on_lost: on rank 0, called with a rank that ended without its leave.
     """
     if rank == 0:
-        server = CoordinatorServer(size, settings, listen_at, on_lost)
+        server = CoordinatorServer(size, settings, listen_at)
         if size > 1:
             store.set("coordinator", f"{server.port} {server.token.hex()} {' '.join(addresses)}")
         server.accept()

@@ -99,10 +99,6 @@ class Coordinator:
             self._joined = []
         return Decision(self._take_ready(), tuple(agreements))
 
-    def has_left(self, rank: int) -> bool:
-        """Return whether a rank has left the job, or was lost."""
-        return rank in self._gone
-
     def waiting(self) -> dict[str, list[int]]:
         """Return the ranks that names wait for."""
         found = {

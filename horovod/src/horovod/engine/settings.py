@@ -10,7 +10,6 @@ FUSION_BYTES = 128 << 20
 CYCLE_MS = 1.0
 CAPACITY = 8192
 STALL_WARNING_S = 60.0
-ELASTIC_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,7 @@ class Settings:
         mark_cycles: show in it when requests were sent.
         dynamic_sets: process sets may be added while the job runs.
         group_fusion: several groups may be reduced as one.
-        elastic: the job goes on with the ranks that are left when some are lost.
-        elastic_timeout_s: so long those that are not lost are waited for.
+        elastic: ranks may come and go while the job runs.
     """
 
     fusion_bytes: int = FUSION_BYTES
@@ -41,7 +39,6 @@ class Settings:
     dynamic_sets: bool = False
     group_fusion: bool = True
     elastic: bool = False
-    elastic_timeout_s: float = ELASTIC_TIMEOUT_S
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -74,5 +71,4 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         dynamic_sets=switch("HOROVOD_DYNAMIC_PROCESS_SETS"),
         group_fusion=not switch("HOROVOD_DISABLE_GROUP_FUSION"),
         elastic=switch("HOROVOD_ELASTIC"),
-        elastic_timeout_s=number("HOROVOD_ELASTIC_TIMEOUT", ELASTIC_TIMEOUT_S),
     )

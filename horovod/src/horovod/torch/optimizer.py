@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.engine import job
 from horovod.engine.agreement import ADASUM, AVERAGE
 from horovod.torch.adasum_optimizer import DeltaOptimizer
 from horovod.torch.compression import Compression, NoneCompressor
@@ -51,7 +51,7 @@ class GradientOptimizer(torch.optim.Optimizer):
         self._group_of: dict[Any, tuple[Any, ...]] = {}
         self._arrived: dict[tuple[Any, ...], int] = {}
         _check_groups(options["groups"])
-        is_elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+        is_elastic = job.current().engine.settings.elastic
         if self.process_set.included() and (size() > 1 or is_elastic):
             self._make_groups(options["groups"])
             for parameter in [one for group in self.param_groups for one in group["params"]]:

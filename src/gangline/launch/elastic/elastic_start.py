@@ -32,6 +32,8 @@ from gangline.workloads.outcome import cause_of_code, is_signal
 
 TICK_S = 0.1
 RANKS_MAX = 4096
+RANKS_SHOWN = 1000
+"""For so many there is room before lines of output, where no most is given."""
 DISCOVERY_PERIOD_S = 1.0
 FREE_KIND = "elastic-free"
 """Of the record by which a worker says that it is inside of no generation."""
@@ -46,14 +48,16 @@ class ElasticOptions:
         ranks_min: with fewer nobody trains.
         ranks_max: more are never started, None for as many as the hosts have slots.
         restarts_max: losses that are survived.
-        discovery: a program that prints hosts with slots, empty for those that were given.
+        discovery: words of a program that prints hosts with slots, none for those that were given.
+        discovered_slots: of hosts that it prints without.
         cool_down_s: a host that failed gets no worker for so long.
     """
 
     ranks_min: int
     ranks_max: int | None
     restarts_max: int
-    discovery: str = ""
+    discovery: tuple[str, ...] = ()
+    discovered_slots: int = 1
     cool_down_s: float = COOL_DOWN_S
 
 
@@ -65,7 +69,7 @@ def run_elastic(
     say: Callable[[str], None],
 ) -> None:
     """Start workers and return when all of the last generation have ended well; see `ElasticStart`."""
-    output = ElasticOutput(show_output, plain_prefix, log_folder, elastic.ranks_max or 1000)
+    output = ElasticOutput(show_output, plain_prefix, log_folder, elastic.ranks_max or RANKS_SHOWN)
     asyncio.run(ElasticStart(hosts, options, elastic, output, say).run())
 
 
@@ -141,7 +145,9 @@ class ElasticStart:
                     continue
                 if self._elastic.discovery and now - looked >= DISCOVERY_PERIOD_S:
                     looked = now
-                    self._members.hosts = await discover(self._elastic.discovery, self._members.hosts)
+                    self._members.hosts = await discover(
+                        self._elastic.discovery, self._members.hosts, self._elastic.discovered_slots
+                    )
                 await self._start(self._members.starts(now))
                 for worker in self._members.late(now):
                     self._send(worker.host, {"kill": [worker.number]})

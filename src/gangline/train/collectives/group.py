@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp, Work
 
 from gangline.train.collectives.operands import (
+    are_alike,
     check_sizes,
     dense,
     equal_parts,
@@ -23,6 +24,7 @@ from gangline.train.collectives.operands import (
     split_rows,
     tensors_of,
 )
+from gangline.train.collectives.parts import Scattered
 from gangline.train.collectives.rank_group import Begun, RankGroup
 from gangline.train.collectives.reductions import (
     adder_for,
@@ -68,7 +70,28 @@ class CollectiveGroup(RankGroup):
             torch.autograd.Variable._execution_engine.queue_callback(work.wait)
         return work
 
-    allreduce_coalesced = allreduce
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
+        """Put several tensors of all ranks together, in place; as one where they are alike."""
+        shared = self._met.staged
+        if shared is None or len(tensors) < 2 or not are_alike(tensors):
+            return self.allreduce(tensors, opts)
+        return self.all_reduce_alike(tensors, options_of(opts, dist.AllreduceOptions, "reduceOp"))
+
+    def all_reduce_alike(self, tensors: Sequence[Any], opts: Any) -> Work:
+        """Put many tensors of all ranks together as one, in place, without a copy of them side by side.
+
+        Only where `no_shared_memory` is ``""``; that the tensors are alike (see `are_alike`) is not checked.
+
+        Cost: as of one tensor with their bytes, and 1 µs for each of them.
+        """
+        op = checked_op(opts.reduceOp)
+        how = self._reduction(tensors[0].dtype, op)
+
+        def staged(shared: StagedCollectives, what: str) -> None:
+            dtype = as_array(tensors[0].new_empty(0)).dtype
+            shared.all_reduce_parts(what, Scattered(tensors, dtype, shared.memory), how)
+
+        return self.begin("all_reduce", tensors, opts, staged, nothing)
 
     def reduce(self, tensors: Any, opts: Any) -> Work:
         """Put tensors of all ranks together, at one of them."""
@@ -312,6 +335,11 @@ class CollectiveGroup(RankGroup):
             return [gloo.recv_anysource(whole, tag)], copy_back
 
         return self.begin("receive", tensors, None, None, flat)
+
+
+def nothing(_: Any) -> Begun:
+    """Begin nothing on gloo."""
+    raise AssertionError("only where memory is shared")
 
 
 def both(first: Finish | None, then: Finish | None) -> Finish | None:

@@ -21,6 +21,7 @@ import platform
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,6 +47,10 @@ LOOKS = 50
 SLEEP_S = 0.25
 """How long it sleeps at most before it asks whether its peers still live."""
 LEFTOVER_AGE_S = 60.0
+RANGES_AT_ONCE = 1024
+"""Linux' own most."""
+RANGE_BYTES_SMALL = 1 << 15
+"""Below it, on average, ranges are copied by the kernel together."""
 
 _LINE = 64
 """Bytes of a cache line; a semaphore of glibc and of musl has 32."""
@@ -154,6 +159,8 @@ class Memory:
             for poster in range(size)
         ]
         self._quick, self._slow = ctypes.PyDLL(None, use_errno=True), ctypes.CDLL(None, use_errno=True)
+        for vectored in (self._slow.pwritev, self._slow.preadv):
+            vectored.restype = ctypes.c_ssize_t
         if create:
             for semaphores in self._semaphores:
                 for semaphore in semaphores:
@@ -196,6 +203,48 @@ class Memory:
             "with another shape or type",
             hint="all ranks of a group must call the same collectives in the same order",
         )
+
+    # Scattered ranges ---------------------------------------------------------------------------------------
+
+    def gather(self, array: Array, places: Array, sizes: Array) -> None:
+        """Fill an array of this memory from ranges of the process's memory, one after the other.
+
+        Many small ranges are copied by the kernel, which writes the file that the memory is: 1,000 of 1 KiB
+        in 0.1 ms, where a call for each takes 0.4 ms.
+
+        Args:
+            array: a part of `boxes` or `rooms`.
+            places: addresses, int64.
+            sizes: bytes, int64; together those of the array.
+        """
+        if array.nbytes < len(places) * RANGE_BYTES_SMALL:
+            self._copy_small(self._slow.pwritev, array, places, sizes)
+        else:
+            copy_ranges(
+                (sizes.cumsum() - sizes + array.ctypes.data).tolist(), places.tolist(), sizes.tolist()
+            )
+
+    def scatter(self, array: Array, places: Array, sizes: Array) -> None:
+        """Copy an array of this memory to ranges of the process's memory; see `gather`."""
+        if array.nbytes < len(places) * RANGE_BYTES_SMALL:
+            self._copy_small(self._slow.preadv, array, places, sizes)
+        else:
+            copy_ranges(
+                places.tolist(), (sizes.cumsum() - sizes + array.ctypes.data).tolist(), sizes.tolist()
+            )
+
+    def _copy_small(self, call: Any, array: Array, places: Array, sizes: Array) -> None:
+        import numpy as np
+
+        offset = array.ctypes.data - self._lines.ctypes.data
+        ranges = np.stack((places, sizes), axis=1)
+        for begin in range(0, len(ranges), RANGES_AT_ONCE):
+            some = ranges[begin : begin + RANGES_AT_ONCE]
+            wanted = int(some[:, 1].sum())
+            done = call(self._fd, ctypes.c_void_p(some.ctypes.data), len(some), ctypes.c_long(offset))
+            if done != wanted:
+                raise OSError(ctypes.get_errno(), f"{done} of {wanted} bytes of shared memory were copied")
+            offset += wanted
 
     # Barrier -----------------------------------------------------------------------------------------------
 
@@ -283,6 +332,17 @@ class Memory:
         return bool(kind != fcntl.F_UNLCK)
 
 
+def ranges_of(array: Array, sizes: Array) -> list[int]:
+    """Return the addresses of an array's ranges, one after the other."""
+    addresses: list[int] = (sizes.cumsum() - sizes + array.ctypes.data).tolist()
+    return addresses
+
+
+def copy_ranges(to: Sequence[int], source: Sequence[int], sizes: Sequence[int]) -> None:
+    """Copy ranges of the process's memory, given their addresses, with one call for each."""
+    deque(map(ctypes.memmove, to, source, sizes), maxlen=0)
+
+
 def _value(libc: ctypes.CDLL, semaphore: ctypes.c_void_p) -> int:
     """Return how many posts have not been waited for."""
     value = ctypes.c_int()
@@ -291,7 +351,9 @@ def _value(libc: ctypes.CDLL, semaphore: ctypes.c_void_p) -> int:
 
 
 def _map_own(length: int) -> tuple[int, mmap.mmap]:
-    return -1, mmap.mmap(-1, length)
+    fd = os.memfd_create("gangline")
+    os.ftruncate(fd, length)
+    return fd, mmap.mmap(fd, length)
 
 
 def _map_file(path: Path, length: int, rank: int, create: bool) -> tuple[int, mmap.mmap]:

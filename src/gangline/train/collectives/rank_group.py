@@ -15,7 +15,7 @@ from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work
 
 from gangline.errors import GanglineError
 from gangline.train.collectives.nodes import free, meet
-from gangline.train.collectives.operands import tensors_of
+from gangline.train.collectives.operands import first_of
 from gangline.train.collectives.staged import StagedCollectives
 from gangline.train.collectives.work import Collective, CollectiveQueue, Delegated, Finish
 from gangline.train.peers import PeerLostError, Peers
@@ -131,7 +131,7 @@ class RankGroup(ProcessGroup):
         if self._failure is not None:
             raise self._failure
         self._number += 1
-        first = next(iter(tensors_of(result)), None)
+        first = first_of(result)
         size = first.numel() * first.element_size() if first is not None and not first.is_sparse else 0
         what = f"{name} {self._number}" + (f" ({size / 1e6:.1f} MB)" if size >= 100_000 else "")
         shared = self._met.staged

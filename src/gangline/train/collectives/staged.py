@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gangline.train.collectives.memory import PIECE_BYTES_MIN, Memory, MismatchError
+from gangline.train.collectives.parts import Parts, Whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,58 +101,62 @@ class StagedCollectives:
 
         Cost: 25 MB in 3 to 5 ms for two ranks on two idle vCPUs (see benchmarks/collectives.py).
         """
+        if self._size > 1:
+            self.all_reduce_parts(what, Whole(flat, out), how)
+        elif out is not None and out is not flat:
+            out[:] = flat
+
+    def all_reduce_parts(self, what: str, parts: Parts, how: Reduction) -> None:
+        """Put the numbers of all ranks together, in place; nothing for a single rank."""
         if self._size == 1:
-            if out is not None and out is not flat:
-                out[:] = flat
             return
-        if self.is_one_node and flat.nbytes * self._size <= SMALL_BYTES_MAX:
-            self._all_reduce_small(what, flat, out, how)
+        length, itemsize = parts.length, parts.dtype.itemsize
+        if self.is_one_node and length * itemsize * self._size <= SMALL_BYTES_MAX:
+            self._all_reduce_small(what, parts, how)
             return
-        cuts = self._cuts(len(flat), flat.itemsize)
+        cuts = self._cuts(length, itemsize)
         memory = self.memory
-        first = self._begin(what, ("all_reduce", str(how.dtype), str(how.op), len(flat)), turns=len(cuts))
+        first = self._begin(what, ("all_reduce", str(how.dtype), str(how.op), length), turns=len(cuts))
+
+        def box(k: int, peer: int) -> Array:
+            return _view(memory.boxes[(first + k) % 2, peer], cuts[k], parts.dtype)
+
+        def room(k: int) -> Array:
+            return _view(memory.rooms[self._room_number(k)], cuts[k], parts.dtype)
 
         def post(k: int) -> None:
-            piece = flat[cuts[k]]
-            own, box = self._part(len(piece)), self._box(first + k, memory.rank, piece)
-            box[: own.start] = piece[: own.start]
-            box[own.stop :] = piece[own.stop :]
+            parts.show(cuts[k], box(k, memory.rank), self._part(cuts[k].stop - cuts[k].start))
 
         def produce(k: int) -> None:
-            piece = flat[cuts[k]]
-            own = self._part(len(piece))
+            own = self._part(cuts[k].stop - cuts[k].start)
             if own.start < own.stop:
-                parts = [
-                    piece[own] if peer == memory.rank else self._box(first + k, peer, piece)[own]
+                shown = [
+                    parts.own(cuts[k], box(k, peer), own) if peer == memory.rank else box(k, peer)[own]
                     for peer in range(memory.size)
                 ]
-                how.add(parts, self._room(k, piece)[own])
+                how.add(shown, room(k)[own])
             if k + 1 < len(cuts):
                 post(k + 1)
 
         def send(k: int) -> list[Any]:
             assert self._wire is not None
-            return [self._wire.reduce_all(self._room(k, flat[cuts[k]]), how.dtype, how.op)]
-
-        def consume(k: int) -> None:
-            if out is not None:
-                piece = out[cuts[k]]
-                piece[:] = self._room(k, piece)
-                if how.finish is not None:
-                    how.finish(piece)
+            return [self._wire.reduce_all(room(k), how.dtype, how.op)]
 
         post(0)
         self._meet_first()
-        self._stages(len(cuts), produce, send, consume)
+        self._stages(len(cuts), produce, send, lambda k: parts.take(cuts[k], room(k), how.finish))
 
-    def _all_reduce_small(self, what: str, flat: Array, out: Array | None, how: Reduction) -> None:
+    def _all_reduce_small(self, what: str, parts: Parts, how: Reduction) -> None:
         """Let every rank put all together itself, which takes one barrier only."""
-        memory = self.memory
-        turn = self._begin(what, ("all_reduce", str(how.dtype), str(how.op), len(flat)), turns=1)
-        self._box(turn, memory.rank, flat)[:] = flat
+        memory, whole = self.memory, slice(0, parts.length)
+        turn = self._begin(what, ("all_reduce", str(how.dtype), str(how.op), parts.length), turns=1)
+        boxes = [_view(box, whole, parts.dtype) for box in memory.boxes[turn % 2]]
+        parts.show(whole, boxes[memory.rank], slice(0, 0))
         self._meet_first()
-        if out is not None:
-            how.add([self._box(turn, peer, flat) for peer in range(memory.size)], out)
+        # A room that only this rank uses: its own box of the other turn.
+        total = _view(memory.boxes[(turn + 1) % 2, memory.rank], whole, parts.dtype)
+        how.add(boxes, total)
+        parts.take(whole, total, None)
 
     def reduce_scatter(self, what: str, rows: Sequence[Array], out: Array, how: Reduction) -> None:
         """Put the ranks' arrays for each rank together; this rank gets those for it."""
@@ -354,9 +359,6 @@ class StagedCollectives:
     def _room(self, k: int, like: Array) -> Array:
         return self.memory.rooms[self._room_number(k), : like.nbytes].view(like.dtype)
 
-    def _box(self, turn: int, rank: int, like: Array) -> Array:
-        return self.memory.boxes[turn % 2, rank, : like.nbytes].view(like.dtype)
-
     def _part(self, length: int) -> slice:
         """Return which part of a piece this rank puts together; parts begin on cache lines where they can."""
         share = -(-length // self.memory.size)
@@ -390,6 +392,10 @@ class StagedCollectives:
             blocks.append(room[start:stop])
             start = stop
         return blocks
+
+
+def _view(memory: Array, cut: slice, dtype: Any) -> Array:
+    return memory[: (cut.stop - cut.start) * dtype.itemsize].view(dtype)
 
 
 def _row(memory: Array, place: int, like: Array) -> Array:
