@@ -18,6 +18,7 @@ import yaml
 LIMIT_MS = 20_000
 MANIFEST = Path(__file__).resolve().parents[3] / "deploy" / "page.yaml"
 OWN = ("-n", "gangline-page")
+NAME = "gangline.example.com"
 TRAINING = """
 import json, os, sys, time
 rank, steps = int(os.environ["RANK"]), 10_000
@@ -41,7 +42,8 @@ def chromium() -> Iterator[Any]:
     if program is None:
         pytest.skip("no chromium on the PATH; Debian's package is called so")
     with sync.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        rules = f"--host-resolver-rules=MAP {NAME} 127.0.0.1"
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", rules])
         yield browser
         browser.close()
 
@@ -56,8 +58,19 @@ def cluster(start_cluster: Callable[..., Any]) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def served(cluster: Any) -> Iterator[str]:
     """The address of the Deployment's page, through a port that kubectl forwards."""
+    with forwarded(cluster) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def forwarded(cluster: Any, *arguments: str) -> Iterator[str]:
+    """Yield the address of the Deployment's page, with these arguments behind its own."""
     cluster.kubectl("apply", "-f", str(MANIFEST))
-    cluster.kubectl(*OWN, "rollout", "status", "deployment/gangline-page", "--timeout=60s")
+    place = "/spec/template/spec/containers/0/args/-"
+    patch = [{"op": "add", "path": place, "value": one} for one in arguments]
+    deployment = ("deployment", "gangline-page")
+    cluster.kubectl(*OWN, "patch", *deployment, "--type", "json", "-p", json.dumps(patch))
+    cluster.kubectl(*OWN, "rollout", "status", "/".join(deployment), "--timeout=60s")
     words = ("kubectl", *OWN, "port-forward", "service/gangline-page", ":80")
     with cluster.start(*words) as forward:
         # Forwarding from 127.0.0.1:41643 -> 8080

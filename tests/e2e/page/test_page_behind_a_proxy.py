@@ -1,4 +1,4 @@
-"""The page behind oauth2-proxy, which signs users in: the real proxy, a stand-in for the provider.
+"""The page behind oauth2-proxy, by a name of its own and TLS: the real proxy, a stand-in for the provider.
 
 The stand-in's ID tokens are tokens of service accounts, which the cluster signs and takes: they stand for
 those of a provider that the API server trusts.
@@ -11,15 +11,13 @@ import os
 import re
 import shutil
 import socket
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import LIMIT_MS, wait_until
+from .conftest import LIMIT_MS, NAME, forwarded, wait_until
 from .stand_in_provider import Provider, serving
 
 pytestmark = pytest.mark.browser
@@ -55,15 +53,19 @@ def provider(cluster: Any, tokens: dict[str, str]) -> Iterator[Provider]:
 
 @pytest.fixture(scope="module")
 def start_proxy(
-    program: str, provider: Provider, served: str, cluster: Any, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Callable[[], AbstractContextManager[None]]]:
+    program: str, provider: Provider, cluster: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Callable[[], AbstractContextManager[None]]]]:
     """The proxy's address, and what runs it there."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    secret: Path = tmp_path_factory.mktemp("proxy") / "secret"
+    folder = tmp_path_factory.mktemp("proxy")
+    secret, key, certificate = (folder / name for name in ("secret", "key.pem", "certificate.pem"))
     secret.write_bytes(b"0" * 32)
-    words = (
+    words = ("openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "1", "-subj", f"/CN={NAME}")
+    made = cluster.run(*words, "-keyout", str(key), "-out", str(certificate))
+    assert made.returncode == 0, made.stderr
+    options = (
         program,
         "--provider=oidc",
         f"--oidc-issuer-url={ISSUER}",
@@ -78,26 +80,28 @@ def start_proxy(
         f"--client-id={CLIENT}",
         "--client-secret=none",
         f"--cookie-secret-file={secret}",
-        "--cookie-secure=false",  # http on loopback
         "--pass-authorization-header",
         "--skip-provider-button",
-        f"--http-address=127.0.0.1:{port}",
-        f"--redirect-url=http://localhost:{port}/oauth2/callback",
-        f"--upstream={served}",
+        "--http-address=",
+        f"--https-address=127.0.0.1:{port}",
+        f"--tls-cert-file={certificate}",
+        f"--tls-key-file={key}",
+        f"--redirect-url=https://{NAME}:{port}/oauth2/callback",
     )
+    with forwarded(cluster, f"--host={NAME}") as upstream:
 
-    @contextmanager
-    def running() -> Iterator[None]:
-        with cluster.start(*words):
-            wait_until(lambda: answers(f"http://127.0.0.1:{port}/ping"), "the proxy")
-            yield
+        @contextmanager
+        def running() -> Iterator[None]:
+            with cluster.start(*options, f"--upstream={upstream}"):
+                wait_until(lambda: listens(port), "the proxy")
+                yield
 
-    return f"http://localhost:{port}/", running
+        yield f"https://{NAME}:{port}/", running
 
 
-def answers(url: str) -> bool:
+def listens(port: int) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=1):
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
     except OSError:
         return False
@@ -107,7 +111,7 @@ def answers(url: str) -> bool:
 def page(start_proxy: Any, chromium: Any) -> Iterator[Any]:
     """A browser in which nobody has signed in, with the proxy running."""
     address, running = start_proxy
-    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    context = chromium.new_context(viewport={"width": 1280, "height": 860}, ignore_https_errors=True)
     page = context.new_page()
     page.set_default_timeout(LIMIT_MS)
     with running():
@@ -170,7 +174,7 @@ def test_a_token_that_the_cluster_does_not_take_is_told_so(page: Any) -> None:
 
 def test_a_page_whose_sign_in_is_over_leads_back_to_it(start_proxy: Any, chromium: Any) -> None:
     address, running = start_proxy
-    context = chromium.new_context()
+    context = chromium.new_context(ignore_https_errors=True)
     page = context.new_page()
     page.set_default_timeout(LIMIT_MS)
     with running():
