@@ -92,6 +92,7 @@ class MadeUp(Scene):
             "manifest": "",
             "explain": "",
             "placement": "",
+            "lines": [],
         }
 
     def _row(self, key: str) -> JobRow:

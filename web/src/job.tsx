@@ -8,7 +8,7 @@ import { Bar, StateWord } from "./jobs";
 import type { Live } from "./live";
 import { Log } from "./log";
 import { Shell } from "./shell";
-import type { Cluster, Job as JobValue, RunRow, Series } from "./types";
+import type { Cluster, Job as JobValue, LastLine, RunRow, Series } from "./types";
 
 const TABS = ["Overview", "Log", "Placement", "Events", "Manifest", "Shell"] as const;
 const NOT_CURVES = new Set(["step", "steps", "eta_s", "ranks", "time"]);
@@ -20,6 +20,26 @@ interface Props {
   dark: boolean;
   now: number;
   back: () => void;
+}
+
+// Of a pod with several ranks each has a line of its own below.
+const lastOf = (lines: LastLine[], pod: string): string => {
+  const own = lines.filter((one) => one.pod === pod);
+  return own.length === 1 ? own[0]!.text : "";
+};
+
+function Ranks({ lines }: { lines: LastLine[] }) {
+  const ranks = lines.filter((one) => one.rank !== null);
+  if (ranks.length < 2) return null;
+  return (
+    <>
+      <h2>Ranks</h2>
+      <div class="scroll ranks" tabIndex={0} role="region" aria-label="Ranks"><table class="small">
+        <thead><tr><th scope="col" class="figure">Rank</th><th scope="col">Last line</th></tr></thead>
+        <tbody>{ranks.map((one) => <tr><td class="figure">{one.rank}</td><td class="sentence"><code>{one.text}</code></td></tr>)}</tbody>
+      </table></div>
+    </>
+  );
 }
 
 export function Job({ live, jobKey, cluster, dark, now, back }: Props) {
@@ -72,12 +92,13 @@ export function Job({ live, jobKey, cluster, dark, now, back }: Props) {
           <>
             <h2>Pods</h2>
             <div class="scroll"><table class="small">
-              <thead><tr><th scope="col">Pod</th><th scope="col">State</th><th scope="col">Node</th><th scope="col" class="figure">GPUs</th><th scope="col" class="figure">Restarts</th><th scope="col" class="figure">Age</th></tr></thead>
+              <thead><tr><th scope="col">Pod</th><th scope="col">State</th><th scope="col">Node</th><th scope="col" class="figure">GPUs</th><th scope="col" class="figure">Restarts</th><th scope="col" class="figure">Age</th><th scope="col">Last line</th></tr></thead>
               <tbody>{job.instances.map((one) => (
-                <tr><td class="name">{one.name}{one.chief && <span class="quiet"> chief</span>}</td><td>{one.status}</td><td class="time">{one.node || "–"}</td><td class="figure">{one.gpus || "–"}</td><td class="figure">{one.restarts}</td><td class="figure">{lasted(one.created, "", now)}</td></tr>
+                <tr><td class="name">{one.name}{one.chief && <span class="quiet"> chief</span>}</td><td>{one.status}</td><td class="time">{one.node || "–"}</td><td class="figure">{one.gpus || "–"}</td><td class="figure">{one.restarts}</td><td class="figure">{lasted(one.created, "", now)}</td><td class="sentence"><code>{lastOf(job.lines, one.name)}</code></td></tr>
               ))}</tbody>
             </table></div>
             {job.instances.length === 0 && <p class="quiet">No pods now.</p>}
+            <Ranks lines={job.lines} />
             <h2>Curves</h2>
             {columns.length === 0 && <p class="quiet">Nothing is reported. <code>session.progress</code> of <code>gangline.train</code> draws curves here.</p>}
             {others.length > 0 && columns.length > 0 && (

@@ -44,6 +44,12 @@ export interface Instance {
   created: string;
 }
 
+export interface LastLine {
+  pod: string;
+  rank: number | null;
+  text: string;
+}
+
 export interface JobEvent {
   type: string;
   reason: string;
@@ -71,6 +77,7 @@ export interface Job {
   explain: string;
   placement: string;
   manifest: string;
+  lines: LastLine[]; // the last of each pod, or of each rank of it
   commands: Record<string, string>;
   scalable: { role: string; replicas: number } | null;
   suspended: boolean | null;

@@ -107,6 +107,10 @@ class Feeds:
         self._feeds[uid].watchers += 1
         return self._feeds[uid]
 
+    def find(self, uid: str) -> LogFeed | None:
+        """Return the feed of a pod that is followed."""
+        return self._feeds.get(uid)
+
     def close(self, uid: str) -> None:
         """Take a watcher back; the last one's log is followed a while longer."""
         feed = self._feeds.get(uid)

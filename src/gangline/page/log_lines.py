@@ -26,6 +26,10 @@ class Lines:
 
     Args:
         has_ranks: lines of other ranks than 0 begin with ``[RANK] ``, those of rank 0 with nothing.
+
+    Attributes:
+        total: how many have come.
+        last: the last one of each rank that is not empty.
     """
 
     def __init__(self, *, has_ranks: bool) -> None:
@@ -34,6 +38,7 @@ class Lines:
         self._rest = ""
         self._decoder = getincrementaldecoder("utf-8")("replace")  # a character may lie in two pieces
         self.total = 0
+        self.last: dict[int | None, str] = {}
 
     def feed(self, data: bytes) -> None:
         """Take a piece of the log; a line counts once it has ended, or is too long."""
@@ -63,4 +68,6 @@ class Lines:
         rank = int(match.group(1)) if match else 0 if self._has_ranks else None
         shown = text[match.end() :] if match else text
         self._kept.append(Line(rank, shown[:LINE_CHARS_MAX]))
+        if shown.strip():
+            self.last[rank] = shown[:LINE_CHARS_MAX]
         self.total += 1

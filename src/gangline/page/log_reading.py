@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gangline.client.jobs.log_text import LogText
 from gangline.errors import GanglineError
 from gangline.launch.rank_tags import ANNOTATION
+from gangline.page.log_lines import Lines
 from gangline.page.series import Columns, Curves
 from gangline.train.records import parse_record
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
+
+TAIL_LINES: Final = 100
+"""Records and empty lines among them."""
 
 
 async def last_progress(client: ObjectClient, pod: Obj, lines: int) -> Obj | None:
@@ -32,6 +36,21 @@ async def last_progress(client: ObjectClient, pod: Obj, lines: int) -> Obj | Non
         if record and record["kind"] == "progress":
             return record
     return None
+
+
+async def last_lines(client: ObjectClient, pod: Obj) -> dict[int | None, str]:
+    """Return what each rank wrote last among the last lines of a pod's log; records do not count.
+
+    Raises:
+        ClusterError: the log cannot be read.
+    """
+    meta, has_tags = pod["metadata"], ANNOTATION in (pod["metadata"].get("annotations") or {})
+    text, lines = LogText(has_tags=has_tags), Lines(has_ranks=has_tags)
+    async for piece in client.logs(meta["name"], meta["namespace"], tail_lines=TAIL_LINES):
+        lines.feed(text.feed(piece)[0])
+    lines.feed(text.flush()[0])
+    lines.flush()
+    return lines.last
 
 
 async def read_curves(log: AsyncIterator[bytes], pod: Obj) -> Columns:

@@ -20,6 +20,7 @@ from gangline.jobs.job_changes import WORKERS_MAX
 from gangline.page.detail import job_detail
 from gangline.page.ended_jobs import EndedJobs
 from gangline.page.feeds import Feeds
+from gangline.page.last_lines import LastLines
 from gangline.page.live import LiveCluster
 from gangline.page.log_reading import last_progress
 from gangline.page.node_cards import keys_by_name, node_cards, queue_rows, use_columns
@@ -91,6 +92,7 @@ class Scene:
         self._ended = EndedJobs(client, self.live)
         self.feeds = Feeds(client)
         self.feeds.on_change = self._changed
+        self._lines = LastLines(client, self.feeds)
         self._seen: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._use_record = use_record
         self._queue = QueueAnswers(self._explain_value)
@@ -229,11 +231,12 @@ class Scene:
             if is_old:
                 with contextlib.suppress(GanglineError):  # it may be gone meanwhile
                     explained = await self._explain(f"{job['kind'].lower()}/{row.name}", row.namespace)
+            lines = await self._lines.read(pods) if is_old else value.get("lines", [])
             view = view_job(job, pods, now())
             if len(self._details) >= DETAILS_MAX:
                 self._details.clear()
             value = job_detail(row, view, job, events, self._options, self._kube_options)
-            value |= {"explain": explained[1], "placement": explained[2]}
+            value |= {"explain": explained[1], "placement": explained[2], "lines": lines}
             value |= {"_events": events, "_explained": explained}
             self._details[key] = (time.monotonic() if is_old else read_s, value)
             return value

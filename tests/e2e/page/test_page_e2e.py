@@ -50,6 +50,8 @@ def test_a_job_shows_pods_curves_log_placement_events_and_file(view, job):
     view.get_by_role("link", name="gamma").click()
 
     view.get_by_role("cell", name="gamma-master-0 chief").wait_for()
+    row = view.locator("tr", has_text="gamma-worker-0")
+    row.get_by_text(re.compile(r"^rank 1 step \d+ <b>text</b>$")).wait_for()
     view.get_by_text("4 GPUs (simulated)").wait_for()
     view.get_by_role("img", name=re.compile("^loss over steps, last")).wait_for()
     view.get_by_role("tab", name="Log").click()
@@ -151,6 +153,9 @@ def test_a_program_is_started_from_the_form_and_outlives_the_page(view, cluster,
     view.get_by_role("heading", name="counted").wait_for()
     view.get_by_role("tab", name="Log").click()
     view.get_by_text(f"here {script.parent} 2").first.wait_for()
+    view.get_by_role("tab", name="Overview").click()
+    ranks = view.get_by_role("region", name="Ranks").locator("tbody tr")
+    ranks.nth(1).get_by_text(f"here {script.parent} 2").wait_for()
     view.close()  # the run goes on
     (script.parent / "go").touch()
 

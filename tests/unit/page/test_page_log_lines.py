@@ -20,6 +20,10 @@ def test_lines_come_whole_and_know_their_rank() -> None:
     assert lines.since(2) == (0, [Line(12, "three")])
 
 
+def test_the_last_line_of_each_rank_is_known() -> None:
+    assert fed(b"one\n[3] two\n[3] three\n\n[3] \n").last == {0: "one", 3: "three"}
+
+
 def test_without_tags_nobody_says_who_wrote_a_line() -> None:
     assert fed(b"[3] a list\n", has_ranks=False).since(0) == (0, [Line(None, "[3] a list")])
 
