@@ -101,7 +101,7 @@ class ClaimWatch:
 
     def _on_claim(self, obj: Obj, is_gone: bool) -> bool:
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-        is_news = self._state.take_claim(key, None if is_gone else obj)
+        is_news = self._state.take_claim(key, None if is_gone else _told(obj))
         if self._state.devices.is_known:
             self._protect(key)
         return is_news
@@ -142,11 +142,11 @@ class ClaimWatch:
         claim = self._state.devices.claims[key]
         async with self._writes:
             if not _is_protected(claim):
-                claim = await self._client.update(RESOURCE_CLAIMS, _protected(claim))
+                claim = _told(await self._client.update(RESOURCE_CLAIMS, _protected(claim)))
             claim = await self._client.update(
                 RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status"
             )
-        self._state.take_claim(key, claim)  # the next decision shall not wait for the watch
+        self._state.take_claim(key, _told(claim))  # the next decision shall not wait for the watch
 
     def take_pod(self, pod: Pod) -> None:
         """Look at the claims of a pod that has come."""
@@ -172,7 +172,7 @@ class ClaimWatch:
             async with self._writes:
                 done = await self._client.update(RESOURCE_CLAIMS, _protected(claim))
             if self._state.devices.claims.get(key) is claim:
-                self._state.take_claim(key, done)
+                self._state.take_claim(key, _told(done))
 
     async def release(self, bindings: Sequence[Binding]) -> None:
         """Give back what was allocated to pods that were not bound after all."""
@@ -209,8 +209,14 @@ class ClaimWatch:
                 )
         except ApiError:
             return  # it was changed; Kubernetes' controller gives it back once its pods are gone
-        if self._state.take_claim(key, done):
+        if self._state.take_claim(key, _told(done)):
             self._wake()
+
+
+def _told(claim: Obj) -> Obj:
+    """Return a claim without who wrote which field: the server goes on knowing, and reads less of a write."""
+    claim["metadata"].pop("managedFields", None)
+    return claim
 
 
 def _is_protected(claim: Obj) -> bool:
