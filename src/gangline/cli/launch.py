@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
+from gangline.cli.options.elastic import ElasticWords, elastic_options, read_elastic
 from gangline.cli.options.ranks import places_of_hosts, rank_options
 from gangline.cli.options.remote_hosts import read_hosts, read_interfaces, read_shell, remote_options
 from gangline.cli.output import say
@@ -30,29 +32,7 @@ from gangline.errors import UserError
     metavar="FOLDER",
     help="Write each rank's output here too, in a folder of its own.",
 )
-@click.option(
-    "--min-ranks", type=click.IntRange(1), metavar="N", help="Elastic: train on with so many or more."
-)
-@click.option("--max-ranks", type=click.IntRange(1), metavar="N", help="Elastic: never more.  [default: -n]")
-@click.option(
-    "--max-restarts",
-    type=click.IntRange(0),
-    default=3,
-    show_default=True,
-    metavar="K",
-    help="Elastic: losses of ranks that are survived.",
-)
-@click.option(
-    "--host-discovery-script", metavar="FILE", help="Elastic: a program that prints HOST:SLOTS lines now."
-)
-@click.option(
-    "--cool-down",
-    type=click.FloatRange(0),
-    default=30.0,
-    show_default=True,
-    metavar="S",
-    help="Elastic: a host whose rank failed gets none for so long.",
-)
+@elastic_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def command(
     hosts: str | None,
@@ -69,12 +49,8 @@ def command(
     start_timeout: float,
     wdir: str | None,
     log_dir: str | None,
-    min_ranks: int | None,
-    max_ranks: int | None,
-    max_restarts: int,
-    host_discovery_script: str | None,
-    cool_down: float,
     command: tuple[str, ...],
+    **elastic_words: Any,
 ) -> None:
     """Run COMMAND as ranks on hosts that you reach over ssh, without Kubernetes.
 
@@ -82,9 +58,9 @@ def command(
     Gangline does. Every rank finds its place in the variables that torch, MPI and Horovod programs read. When
     one rank fails, or this command ends in whatever way, all ranks are ended.
 
-    With --min-ranks or --host-discovery-script the number of ranks may change while they train: those of a
-    script that calls `gangline.train.run_elastic`, or of Horovod's `@hvd.elastic.run`. Gangline starts them
-    then, without MPI.
+    With --min-ranks, --host-discovery-script or --rendezvous the number of ranks may change while they train:
+    those of a script that calls `gangline.train.run_elastic`, or of Horovod's `@hvd.elastic.run`. Gangline
+    starts them then, without MPI.
 
     \b
     gangline launch --hosts node-1:4,node-2:4 -- python train.py
@@ -98,15 +74,14 @@ def command(
             "`gangline launch` hands out no GPUs: a rank sees all of its host, and takes that of LOCAL_RANK",
             hint=f"leave it out; --nproc-per-node {max(1, gpus)} starts so many ranks on each host",
         )
-    is_elastic = min_ranks is not None or host_discovery_script is not None
-    found = read_hosts(hosts, hostfile) or [Host("localhost", max(1, per_node or ranks or 1))]
-    found, ranks = places_of_hosts(found, ranks, per_node)
+    words, has_hosts = ElasticWords(**elastic_words), bool(hosts or hostfile)
+    elastic = read_elastic(words, os.environ, ranks=ranks, per_node=per_node, has_hosts=has_hosts)
+    slots = elastic.discovered_slots if elastic and elastic.rendezvous else per_node or ranks or 1
+    found = read_hosts(hosts, hostfile) or [Host("localhost", max(1, slots))]
+    found, ranks = places_of_hosts(found, None if elastic else ranks, per_node)
     if start_timeout <= 0:
         raise UserError(f"--start-timeout {start_timeout:g} is no time; give seconds above 0")
     folder = Path(log_dir) if log_dir else None
-    places = (
-        [] if is_elastic else plan_ranks(found, sum(host.slots for host in found) if ranks is None else ranks)
-    )
     options = StartOptions(
         shell=read_shell(remote_shell, ssh_port, ssh_identity_file),
         command=command,
@@ -115,14 +90,10 @@ def command(
         interfaces=read_interfaces(interface),
         start_timeout_s=start_timeout,
     )
-    if is_elastic:
-        from gangline.launch.elastic.elastic_start import ElasticOptions, run_elastic
+    if elastic is not None:
+        from gangline.launch.elastic.elastic_start import run_elastic
 
-        given = hosts or hostfile or not host_discovery_script
-        discovery = (host_discovery_script,) if host_discovery_script else ()
-        change = ElasticOptions(
-            min_ranks or 1, max_ranks or ranks, max_restarts, discovery, cool_down_s=cool_down
-        )
-        run_elastic(found if given else [], options, change, folder, say)
+        run_elastic([] if elastic.discovery and not has_hosts else found, options, elastic, folder, say)
         return
+    places = plan_ranks(found, sum(host.slots for host in found) if ranks is None else ranks)
     run_launch(Launch(places, options, use_mpi, check, output_folder=folder), say)

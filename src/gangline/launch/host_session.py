@@ -68,22 +68,15 @@ class HostSession:
             self.words += data
             del self.words[:-WORDS_MAX]
 
-    async def events(self) -> AsyncIterator[tuple[str, int, bytes]]:
-        """Yield (event, rank, payload) until the program ends.
+    @property
+    def is_over(self) -> bool:
+        """Whether the remote shell has ended."""
+        return self.process.returncode is not None
 
-        What a login shell prints before the first event is passed over.
-        """
+    def events(self) -> AsyncIterator[tuple[str, int, bytes]]:
+        """Yield (event, rank, payload) until the program ends."""
         assert self.process.stdout is not None
-        stream = self.process.stdout
-        while True:
-            try:
-                head = (await stream.readuntil(b"\n")).split()
-                if len(head) != 3 or not (head[1] + head[2]).isdigit():
-                    continue
-                payload = await stream.readexactly(int(head[2]))
-            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-                return
-            yield head[0].decode("ascii", "replace"), int(head[1]), payload
+        return read_events(self.process.stdout)
 
     async def close(self) -> int:
         """End standard input, so that the program ends; return the shell's exit code, kill it if need be."""
@@ -111,3 +104,19 @@ class HostSession:
         """Return the last line of the shell's own errors."""
         lines = self.words.decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
+
+
+async def read_events(stream: asyncio.StreamReader) -> AsyncIterator[tuple[str, int, bytes]]:
+    """Yield (event, rank, payload) of a supervisor until its stream ends.
+
+    What a login shell prints before the first event is passed over.
+    """
+    while True:
+        try:
+            head = (await stream.readuntil(b"\n")).split()
+            if len(head) != 3 or not (head[1] + head[2]).isdigit():
+                continue
+            payload = await stream.readexactly(int(head[2]))
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            return
+        yield head[0].decode("ascii", "replace"), int(head[1]), payload

@@ -9,9 +9,10 @@ from gangline.launch.hosts import RankHost
 
 _OWN_VARIABLES = frozenset(
     "HOSTNAME TMPDIR PWD OLDPWD SHLVL _ DISPLAY SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK "
-    "XDG_RUNTIME_DIR XDG_SESSION_ID HOME USER LOGNAME MAIL".split()
+    "XDG_RUNTIME_DIR XDG_SESSION_ID HOME USER LOGNAME MAIL "
+    "GANGLINE_POD_UID GANGLINE_POD_NAME GANGLINE_CONTAINER GANGLINE_RANKS_OF NVIDIA_VISIBLE_DEVICES".split()
 )
-"""What belongs to the launcher's machine and session."""
+"""What belongs to the launcher's machine, pod and session."""
 
 
 def place_variables(

@@ -4,6 +4,7 @@ It is sent to each host over the remote shell and runs with any Python from 3.7 
 ranks of the host. It reads lines of JSON from standard input:
 
     {"ports": [20001, 20002]}                            once: ports for rank 0, the first free one is taken
+    {"stay": true}                                       until told to stop, also when no rank runs any more
     {"start": [{"rank": 0, "argv": [...], "env": {...}}], "cwd": "/code"}
     {"board": "..."}                                     a text for all ranks, in a file that a variable names
     {"kill": [2]}                                        SIGKILL for these
@@ -132,6 +133,7 @@ class RankSupervisor:
         self.kill_at: float | None = None
         self.orphaned = False
         self.told_to_end = False
+        self.stays = False
         self.board = ""
         self.woken, wake = os.pipe()
         for end in (self.woken, wake):
@@ -209,7 +211,7 @@ class RankSupervisor:
                 pass
             del self.processes[rank]
             self.report("exit", rank, str(128 - code if code < 0 else code).encode())
-            self.told_to_end = self.told_to_end or not self.processes
+            self.told_to_end = self.told_to_end or not (self.processes or self.stays)
 
     def drain(self, stream: IO[bytes] | None, event: str, rank: int) -> None:
         """Pass on what a stream still holds, without waiting for processes that keep it open."""
@@ -290,6 +292,7 @@ class RankSupervisor:
             port = first_free(command["ports"])
             hello = {"host": socket.gethostname(), "addresses": addresses(), "port": port}
             send("hello", 0, json.dumps(hello).encode())
+        self.stays = command.get("stay", self.stays)
         if "board" in command:
             self.post(command["board"])
         for rank in command.get("kill", []):
@@ -300,7 +303,7 @@ class RankSupervisor:
             self.told_to_end = True
         if "start" in command:
             self.start(command["start"], command.get("cwd", ""))
-            self.told_to_end = not self.processes
+            self.told_to_end = not (self.processes or self.stays)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -39,6 +39,7 @@ from gangline.train.silence.watch import Watch
 from gangline.train.stacks import StackFile
 from gangline.train.stall_detection import SILENT_AFTER_S
 from gangline.train.traffic import traffic
+from gangline.train.unless_lost import unless_lost
 
 if TYPE_CHECKING:
     from gangline.train.checkpoints.checkpoint import Checkpoints
@@ -283,6 +284,7 @@ def init(
     silent_after_s: float = SILENT_AFTER_S,
     environment: Environment | None = None,
     meeting_s: float = MEETING_TIMEOUT_S,
+    is_lost: Callable[[], bool] | None = None,
 ) -> Session:
     """Make this process a rank of its job: torch.distributed is ready when it returns.
 
@@ -298,10 +300,12 @@ def init(
         silent_after_s: how long no rank steps before the one that keeps the others waiting is named.
         environment: variables instead of this process's own.
         meeting_s: how long the other ranks are waited for.
+        is_lost: whether one of them is lost while they meet, where a launcher tells that.
 
     Raises:
         UserError: the launcher's variables are incomplete or contradict each other.
         RendezvousError: the other ranks did not come.
+        PeerLostError: one of them was lost before all had met.
     """
     global _session, _turns
     environment = os.environ if environment is None else environment
@@ -313,10 +317,11 @@ def init(
         raise UserError("gangline.train needs torch in this Python", hint="pip install torch") from error
 
     _turns += 1
-    generation = int(environment.get(GENERATION_VARIABLE, 0))
-    store = open_store(told, turn=generation or _turns, timeout_s=meeting_s)
+    turn = int(environment.get(GENERATION_VARIABLE, 0)) or _turns
+    store = unless_lost(lambda: open_store(told, turn=turn, timeout_s=meeting_s), is_lost)
     stack_file, beats = StackFile(), HeartbeatSocket()
-    facts = exchange(store, told, _own_facts(told, torch, stack_file, beats))
+    own = _own_facts(told, torch, stack_file, beats)
+    facts = unless_lost(lambda: exchange(store, told, own), is_lost)
     nodes = [str(one["node"]) for one in facts]
     ranks = complete(told, nodes)
     _check_facts(facts, ranks)
@@ -330,6 +335,7 @@ def init(
 
     peers = Peers(ranks.rank, facts)
     RankGroup.peers, RankGroup.is_watched, RankGroup.shares_memory = peers, True, shared_memory
+    RankGroup.is_lost = is_lost
 
     dist.init_process_group(
         chosen,

@@ -112,6 +112,26 @@ def test_a_killed_rank_costs_seconds_and_a_new_host_joins_at_the_next_commit(
     assert launch.text().count("done") == 4
 
 
+def test_rank_that_dies_while_the_others_meet_it_costs_seconds(
+    torch_python: str, tmp_path: Path, ranks
+) -> None:
+    elastic = ("--hosts", "localhost:4", "--min-ranks", "2", "--cool-down", "900", "--", torch_python)
+    launch = Launch(tmp_path, ranks.environment(), *elastic, str(SCRIPT), "100000", "0.05", "dies")
+    try:
+        launch.wait_for(lambda: len(launch.begins(4)) == 4, "four ranks")
+        old = {one[0]: one[1] for one in launch.begins(4)}
+        os.kill(old[3], signal.SIGKILL)
+        killed_at = time.monotonic()
+        launch.wait_for(lambda: len(launch.begins(2)) == 2, "two ranks")
+
+        assert time.monotonic() - killed_at < RECOVERY_MAX_S
+        assert {one[0]: one[1] for one in launch.begins(2)} == {0: old[0], 2: old[2]}
+        assert launch.begins(3) == []
+    finally:
+        launch.process.kill()
+        launch.process.wait()
+
+
 def test_too_many_losses_end_all_and_name_the_last(torch_python: str, tmp_path: Path, ranks) -> None:
     elastic = ("--hosts", "localhost:2", "--min-ranks", "1", "--max-restarts", "0")
     launch = Launch(

@@ -51,6 +51,7 @@ def test_lost_rank_ends_the_generation_and_the_others_go_on_with_the_oldest_firs
     found = begun(Host("a", 4))
     found.ended(lost, 137, 10.0)
     assert found.generation.is_changing
+    assert found.generation.has_lost
     left = [number for number in range(4) if number != lost]
     for number in left[:2]:
         found.is_free(number)
@@ -59,6 +60,7 @@ def test_lost_rank_ends_the_generation_and_the_others_go_on_with_the_oldest_firs
     found.is_free(left[2])
     assert found.decide(12.0, is_start_over=True)
     assert (found.generation.number, ranks(found)) == (2, left)
+    assert not found.generation.has_lost
 
 
 def test_host_that_failed_waits_out_its_cool_down_and_longer_the_next_time() -> None:
@@ -81,6 +83,7 @@ def test_new_worker_joins_when_the_others_have_committed_and_is_never_rank_0() -
     found.is_free(new.number)
     assert found.decide(6.0, is_start_over=True)
     assert found.generation.is_changing
+    assert not found.generation.has_lost  # nobody is freed before that commit
     assert ranks(found) == [0, 1]
 
     found.is_free(0)
@@ -110,6 +113,44 @@ def test_one_loss_too_many_ends_all() -> None:
         found.ended(1, 137, 2.0)
 
 
+def test_host_that_is_lost_counts_as_no_failure_of_a_rank() -> None:
+    found = begun(Host("a", 1), Host("b", 3), restarts=0)
+    found.host_ended("b", 255, 10.0)
+    found.is_free(0)
+    assert found.decide(10.0, is_start_over=True) is False  # two are wanted
+    assert [worker.host for worker in found.starts(40.0)] == ["b", "b", "b"]
+
+
+def test_rank_that_fails_on_a_host_that_is_taken_away_counts_as_no_failure() -> None:
+    found = begun(Host("a", 2), Host("b", 1), restarts=0)
+    found.change_hosts([Host("a", 2)])
+    found.ended(2, 143, 10.0)
+    assert found.generation.is_changing
+
+
+def test_last_host_that_is_lost_ends_all() -> None:
+    found = begun(Host("a", 2))
+    with pytest.raises(TooFewRanksError, match="no other rank is left that has trained"):
+        found.host_ended("a", 255, 10.0)
+
+
+def test_new_worker_does_not_begin_anew_when_all_that_have_trained_are_lost() -> None:
+    found = begun(Host("a", 1), Host("b", 1), ranks_min=1)
+    found.change_hosts([Host("a", 1), Host("b", 1), Host("c", 1)])
+    found.starts(5.0)
+    found.ended(0, 137, 6.0)
+    with pytest.raises(TooFewRanksError, match="no other rank is left that has trained"):
+        found.ended(1, 137, 6.1)
+
+
+def test_host_that_was_away_and_is_back_waits_for_nothing() -> None:
+    found = begun(Host("a", 2), Host("b", 1))
+    found.host_ended("b", 255, 10.0)
+    found.change_hosts([Host("a", 2)])
+    found.change_hosts([Host("a", 2), Host("b", 1)])
+    assert len(found.starts(11.0)) == 1
+
+
 def test_too_few_are_waited_for_within_bounds() -> None:
     found = begun(Host("a", 2))
     found.ended(1, 137, 10.0)
@@ -133,3 +174,16 @@ def test_training_that_has_ended_begins_nothing_more() -> None:
     assert found.is_finished
     assert found.starts(99.0) == []
     assert not found.decide(99.0, is_start_over=True)
+
+
+def test_worker_that_was_on_its_way_out_may_be_lost_once_the_training_has_ended() -> None:
+    found = begun(Host("a", 1), Host("b", 1), ranks_min=1)
+    found.change_hosts([Host("a", 1)])
+    found.decide(5.0, is_start_over=True)
+    found.is_free(0)
+    found.is_free(1)
+    assert found.decide(6.0, is_start_over=True)
+    found.ended(0, 0, 7.0)
+
+    found.host_ended("b", 255, 8.0)
+    assert found.is_finished

@@ -17,9 +17,11 @@ def member(number: int, local_rank: int) -> dict[str, Any]:
     return {"number": number, "host": "a", "local_rank": local_rank, "local_size": 2, "node_rank": 0}
 
 
-def write(path: Path, generation: int, *numbers: int, is_changing: bool = False) -> None:
+def write(
+    path: Path, generation: int, *numbers: int, is_changing: bool = False, has_lost: bool = False
+) -> None:
     members = [member(number, rank) for rank, number in enumerate(numbers)]
-    said = {"generation": generation, "is_changing": is_changing, "members": members}
+    said = {"generation": generation, "is_changing": is_changing, "has_lost": has_lost, "members": members}
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(said | {"master": "127.0.0.1", "port": 20007}))
     draft.replace(path)
@@ -43,6 +45,16 @@ def test_place_is_that_of_the_generation_that_has_begun(tmp_path: Path, capsys) 
     assert not board.is_changing()
     write(tmp_path / "board", 3, 2, 5, is_changing=True)
     assert board.is_changing()
+
+
+def test_loss_is_that_of_the_own_generation(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board", worker=5, generation=3)
+    write(tmp_path / "board", 3, 2, 5, is_changing=True)
+    assert not board.has_lost()  # others come: that is no loss
+    write(tmp_path / "board", 3, 2, 5, is_changing=True, has_lost=True)
+    assert board.has_lost()
+    write(tmp_path / "board", 4, 2, 5, is_changing=True, has_lost=True)
+    assert not board.has_lost()
 
 
 def test_worker_that_is_in_no_generation_any_more_has_no_place(tmp_path: Path) -> None:

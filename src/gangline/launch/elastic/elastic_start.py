@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +20,8 @@ from typing import Any
 
 from gangline.errors import EXIT_RESUME, JobFailedError, UserError
 from gangline.launch.elastic.discovery import discover
-from gangline.launch.elastic.membership import COOL_DOWN_S, Membership, TooFewRanksError, Worker
+from gangline.launch.elastic.joined_hosts import JoinedHost, Joining, Rendezvous, serve_joining
+from gangline.launch.elastic.membership import COOL_DOWN_S, JOIN_LIMIT_S, Membership, TooFewRanksError, Worker
 from gangline.launch.host_session import HostSession
 from gangline.launch.hosts import Host
 from gangline.launch.mpirun import master_port
@@ -38,6 +40,8 @@ DISCOVERY_PERIOD_S = 1.0
 FREE_KIND = "elastic-free"
 """Of the record by which a worker says that it is inside of no generation."""
 WORKER_VARIABLE = "GANGLINE_ELASTIC_WORKER"
+EXIT_UNREACHABLE = 255
+"""Of a worker whose host is gone, as ssh says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,12 @@ class ElasticOptions:
     Attributes:
         ranks_min: with fewer nobody trains.
         ranks_max: more are never started, None for as many as the hosts have slots.
-        restarts_max: losses that are survived.
-        discovery: words of a program that prints hosts with slots, none for those that were given.
+        restarts_max: failures of ranks that are survived; a host that is lost or taken away is none.
+        discovery: words of a program that prints hosts, none for those that were given.
         discovered_slots: of hosts that it prints without.
         cool_down_s: a host that failed gets no worker for so long.
+        join_limit_s: so long enough ranks are waited for.
+        rendezvous: where hosts come by themselves, None where none do.
     """
 
     ranks_min: int
@@ -59,6 +65,8 @@ class ElasticOptions:
     discovery: tuple[str, ...] = ()
     discovered_slots: int = 1
     cool_down_s: float = COOL_DOWN_S
+    join_limit_s: float = JOIN_LIMIT_S
+    rendezvous: Rendezvous | None = None
 
 
 def run_elastic(
@@ -68,9 +76,17 @@ def run_elastic(
     log_folder: Path | None,
     say: Callable[[str], None],
 ) -> None:
-    """Start workers and return when all of the last generation have ended well; see `ElasticStart`."""
+    """Start workers and return when all of the last generation have ended well; see `ElasticStart`.
+
+    Where hosts come by themselves and another one leads, this one joins it, with the slots of the first of
+    ``hosts``.
+    """
+    listener = elastic.rendezvous.listen() if elastic.rendezvous else None
+    if elastic.rendezvous and listener is None:
+        asyncio.run(Joining(elastic.rendezvous, hosts[0].slots, options.command, options.cwd, say).run())
+        return
     output = ElasticOutput(show_output, plain_prefix, log_folder, elastic.ranks_max or RANKS_SHOWN)
-    asyncio.run(ElasticStart(hosts, options, elastic, output, say).run())
+    asyncio.run(ElasticStart(hosts, options, elastic, output, say).run(listener))
 
 
 class ElasticOutput(RankOutput):
@@ -115,19 +131,24 @@ class ElasticStart:
             elastic.restarts_max,
             time.monotonic(),
             cool_down_s=elastic.cool_down_s,
+            join_limit_s=elastic.join_limit_s,
         )
-        self._sessions: dict[str, HostSession] = {}
+        self._sessions: dict[str, HostSession | JoinedHost] = {}
         self._addresses: dict[str, dict[str, str]] = {}
         self._followers: set[asyncio.Task[None]] = set()
         self._codes: dict[int, int] = {}
-        self._board = ""
+        self._shown = self._members.generation
+        self._board = json.dumps({"generation": 0, "is_changing": True, "has_lost": False, "members": []})
         self._program = f"{os.getpid()}-{time.time_ns()}"
         self._signal = 0
         self._failure: TooFewRanksError | None = None
         output.on_free = self._members.is_free
 
-    async def run(self) -> None:
+    async def run(self, listener: socket.socket | None = None) -> None:
         """Return when all workers of the last generation have ended well.
+
+        Args:
+            listener: at which hosts come by themselves.
 
         Raises:
             JobFailedError: the training could not go on; the message names the rank that was lost last.
@@ -135,6 +156,9 @@ class ElasticStart:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._interrupt, number)
+        server = None
+        if listener is not None and self._elastic.rendezvous is not None:
+            server = await serve_joining(listener, self._elastic.rendezvous.job, self._join)
         began = time.monotonic()
         looked = began - DISCOVERY_PERIOD_S
         try:
@@ -145,9 +169,7 @@ class ElasticStart:
                     continue
                 if self._elastic.discovery and now - looked >= DISCOVERY_PERIOD_S:
                     looked = now
-                    self._members.hosts = await discover(
-                        self._elastic.discovery, self._members.hosts, self._elastic.discovered_slots
-                    )
+                    self._members.change_hosts(await self._discover())
                 await self._start(self._members.starts(now))
                 for worker in self._members.late(now):
                     self._send(worker.host, {"kill": [worker.number]})
@@ -155,14 +177,21 @@ class ElasticStart:
         except TooFewRanksError as error:
             self._failure = error
         finally:
+            ended = self._error()
+            if server is not None:
+                server.close()
             for session in self._sessions.values():
-                session.send({"stop": True})
+                session.send({"stop": True, "end": ended.exit_code if ended else 0})
             await asyncio.gather(*(session.close() for session in self._sessions.values()))
             await asyncio.gather(*self._followers, return_exceptions=True)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 loop.remove_signal_handler(number)
             self._output.close()
-        self._raise_failure()
+        if ended is not None:
+            raise ended
+
+    async def _discover(self) -> Sequence[Host]:
+        return await discover(self._elastic.discovery, self._members.hosts, self._elastic.discovered_slots)
 
     def _is_over(self) -> bool:
         if self._failure is not None:
@@ -180,39 +209,43 @@ class ElasticStart:
 
     def _go_on(self, now: float, *, is_start_over: bool) -> None:
         """Show the board where it has changed."""
-        before = self._members.generation
         self._members.decide(now, is_start_over=is_start_over)
-        after = self._members.generation
+        before, after = self._shown, self._members.generation
+        if after == before:
+            return
+        self._shown = after
         if after.number != before.number:
             hosts = ", ".join(dict.fromkeys(member.host for member in after.members))
-            self._say(f"generation {after.number}: {len(after.members)} ranks on {hosts}")
-        board = {"generation": after.number, "is_changing": after.is_changing, "members": []}
+            count = "1 rank" if len(after.members) == 1 else f"{len(after.members)} ranks"
+            self._say(f"generation {after.number}: {count} on {hosts}")
+        board = {name: getattr(after, name) for name in ("is_changing", "has_lost")}
+        board |= {"generation": after.number, "members": []}
         if after.members:
             first = after.members[0].host
             board["members"] = [asdict(member) for member in after.members]
             board["master"] = self._address(first, [member.host for member in after.members])
             board["port"] = master_port(self._program, after.number)
-        text = json.dumps(board)
-        if text != self._board:
-            self._board = text
-            for session in self._sessions.values():
-                session.send({"board": text})
+        self._board = json.dumps(board)
+        for session in self._sessions.values():
+            session.send({"board": self._board})
 
     def _address(self, first: str, hosts: Sequence[str]) -> str:
         """Return where the members of a generation find its rank 0."""
+        if isinstance(joined := self._sessions.get(first), JoinedHost):
+            return joined.address
         known = self._addresses.get(first, {})
         if self._options.interfaces and (found := known.get(self._options.interfaces[0])):
             return found
         if all(self._options.is_local(host) for host in hosts):
             return "127.0.0.1"
-        if self._options.is_local(first):
+        if self._options.is_local(first) or not _is_known(first):
             return next((one for one in known.values() if not one.startswith("127.")), first)
         return first
 
     async def _start(self, workers: Sequence[Worker]) -> None:
         for host in dict.fromkeys(worker.host for worker in workers):
             session = self._sessions.get(host)
-            if session is None or session.process.returncode is not None:
+            if session is None or session.is_over:
                 session = await self._open(host)
             ranks = [
                 {"rank": worker.number, "argv": list(self._options.command), "env": self._environment(worker)}
@@ -232,11 +265,24 @@ class ElasticStart:
             raise UserError(
                 f"cannot run the remote shell `{self._options.shell.program}`: {error}"
             ) from error
-        self._sessions[host] = session
-        session.send({"ports": []})
-        follower = asyncio.create_task(self._follow(session))
-        self._followers.add(follower)
+        self._take(session)
         return session
+
+    def _take(self, session: HostSession | JoinedHost) -> None:
+        self._sessions[session.host] = session
+        session.send({"ports": [], "stay": True})
+        self._followers.add(asyncio.create_task(self._follow(session)))
+
+    def _join(self, host: JoinedHost) -> None:
+        """Take a host that has come by itself; one of its name that was there is gone."""
+        if isinstance(before := self._sessions.get(host.host), JoinedHost) and not before.is_over:
+            self._host_ended(before, "it has come anew")
+        self._take(host)
+        others = [one for one in self._members.hosts if one.name != host.host]
+        self._members.change_hosts([*others, Host(host.host, host.slots)])
+
+    def _leave(self, name: str) -> None:
+        self._members.change_hosts([one for one in self._members.hosts if one.name != name])
 
     def _environment(self, worker: Worker) -> dict[str, str]:
         is_local = self._options.is_local(worker.host)
@@ -247,23 +293,46 @@ class ElasticStart:
     def _send(self, host: str, command: dict[str, Any]) -> None:
         self._sessions[host].send(command)
 
-    async def _follow(self, session: HostSession) -> None:
+    async def _follow(self, session: HostSession | JoinedHost) -> None:
         """Take a host's events until its session ends; workers that it had then are lost."""
         async for event, number, payload in session.events():
             if event == "hello":
                 self._addresses[session.host] = json.loads(payload)["addresses"]
             elif event in ("out", "err"):
                 self._output.feed(number, "stdout" if event == "out" else "stderr", payload)
+            elif event == "leaving":
+                self._leave(session.host)
             elif event == "failed":
                 self._say(f"worker {number} on {session.host} could not be started: {payload.decode()}")
                 self._ended(number, 127)
             elif event == "exit":
                 self._output.end_rank(number)
                 self._ended(number, int(payload))
-        for worker in self._members.alive():
-            if worker.host == session.host and self._sessions[session.host] is session:
-                self._say(f"host {session.host} was lost: {session.last_words()}")
-                self._ended(worker.number, 255)
+        self._host_ended(session, session.last_words() or "its connection ended")
+
+    def _host_ended(self, session: HostSession | JoinedHost, words: str) -> None:
+        if self._sessions[session.host] is not session:
+            return
+        if lost := [worker for worker in self._members.alive() if worker.host == session.host]:
+            self._host_lost(session.host, lost, words)
+        if isinstance(session, JoinedHost):
+            self._leave(session.host)
+
+    def _host_lost(self, host: str, lost: Sequence[Worker], words: str) -> None:
+        for worker in lost:
+            self._output.end_rank(worker.number)
+            self._codes[worker.number] = EXIT_UNREACHABLE
+        if self._signal or self._failure is not None:
+            for worker in lost:
+                worker.state = "ended"
+            return
+        try:
+            self._members.host_ended(host, EXIT_UNREACHABLE, time.monotonic())
+        except TooFewRanksError as error:
+            self._say(f"host {host} was lost: {words}")
+            self._failure = error
+            return
+        self._lost(f"host {host} was lost: {words}")
 
     def _ended(self, number: int, code: int) -> None:
         self._codes[number] = code
@@ -278,30 +347,42 @@ class ElasticStart:
             self._failure = error
             return
         if not is_good:
-            host, left = self._members.workers[number].host, len(self._members.alive("inside", "free"))
-            self._say(f"worker {number} on {host} {_ending(code)}; {left} others go on")
-            with suppress(TooFewRanksError):
-                self._go_on(time.monotonic(), is_start_over=False)
+            self._lost(f"worker {number} on {self._members.workers[number].host} {_ending(code)}")
 
-    def _raise_failure(self) -> None:
+    def _lost(self, what: str) -> None:
+        self._say(f"{what}; {len(self._members.alive('inside', 'free'))} others go on")
+        with suppress(TooFewRanksError):
+            self._go_on(time.monotonic(), is_start_over=False)
+
+    def _error(self) -> JobFailedError | None:
+        """Return why the training has not ended well."""
         if self._signal and set(self._codes.values()) != {EXIT_RESUME}:
-            raise JobFailedError(
+            return JobFailedError(
                 f"ended by signal {self._signal}: all ranks were ended", exit_code=128 + self._signal
             )
         if (failure := self._failure) is not None:
             who = failure.worker
             if who is None:
-                raise JobFailedError(str(failure))
+                return JobFailedError(str(failure))
             tail = "\n".join(f"  {line}" for line in self._output.tail(who.number)[-5:])
             lines = f"\n\nits last lines:\n{tail}" if tail else ""
-            raise JobFailedError(
+            return JobFailedError(
                 f"worker {who.number} on `{who.host}` {_ending(failure.code)}: {failure}{lines}",
                 exit_code=failure.code,
             )
         if EXIT_RESUME in self._codes.values():
-            raise JobFailedError(
+            return JobFailedError(
                 "all ranks saved and ended", exit_code=EXIT_RESUME, hint="start it again: it goes on there"
             )
+        return None
+
+
+def _is_known(name: str) -> bool:
+    """Return whether a name leads to an address: a remote shell may know names of its own."""
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except OSError:
+        return False
 
 
 def _ending(code: int) -> str:

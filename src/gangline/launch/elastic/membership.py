@@ -8,7 +8,7 @@ change is asked for. The next generation begins once nobody is inside of the las
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gangline.launch.hosts import Host
@@ -16,7 +16,7 @@ from gangline.launch.hosts import Host
 COOL_DOWN_S = 30.0
 """A host whose worker failed gets no other one for so long, twice as long each further time."""
 COOL_DOWN_MAX_S = 600.0
-FREE_LIMIT_S = 30.0
+FREE_LIMIT_S = 60.0
 """After a loss the others come out of their collectives within this, or are lost as well."""
 JOIN_LIMIT_S = 600.0
 """So long it is waited for enough workers."""
@@ -58,11 +58,13 @@ class Generation:
         number: the counter, 0 before the first one.
         is_changing: its members end it at their next commit.
         members: in the order of their ranks; rank 0 is the oldest worker.
+        has_lost: one of them is lost, and the others need not wait for it.
     """
 
     number: int = 0
     is_changing: bool = True
     members: tuple[Member, ...] = ()
+    has_lost: bool = False
 
 
 class TooFewRanksError(Exception):
@@ -81,9 +83,10 @@ class Membership:
         hosts: which may have workers now.
         ranks_min: with fewer nobody trains.
         ranks_max: more are never started.
-        restarts_max: losses that are survived.
+        restarts_max: failures of ranks that are survived, their hosts' own not counted.
         now: on a monotonic clock.
         cool_down_s: see COOL_DOWN_S.
+        join_limit_s: see JOIN_LIMIT_S.
     """
 
     hosts: Sequence[Host]
@@ -92,6 +95,7 @@ class Membership:
     restarts_max: int
     now: float
     cool_down_s: float = COOL_DOWN_S
+    join_limit_s: float = JOIN_LIMIT_S
     generation: Generation = field(default_factory=Generation)
     workers: dict[int, Worker] = field(default_factory=dict)
     is_finished: bool = False
@@ -103,6 +107,16 @@ class Membership:
 
     def __post_init__(self) -> None:
         self._waits_since = self.now
+
+    def names(self) -> set[str]:
+        """Return the hosts that may have workers now."""
+        return {host.name for host in self.hosts}
+
+    def change_hosts(self, hosts: Sequence[Host]) -> None:
+        """Let these hosts have workers; one that was away and is back has nothing to wait out."""
+        self.hosts = hosts
+        for gone in self._failures.keys() - self.names():
+            del self._failures[gone], self._cool_until[gone]
 
     def alive(self, *states: str) -> list[Worker]:
         """Return the workers that have not ended, in some states or in any."""
@@ -134,14 +148,12 @@ class Membership:
             TooFewRanksError: it is one loss too many, or nobody is left.
         """
         worker = self.workers[number]
-        was_inside, worker.state = worker.state == "inside", "ended"
         if code == 0:
-            self.is_finished |= was_inside
+            self.is_finished |= worker.state == "inside"
+            worker.state = "ended"
             return
-        self._cool(worker.host, now)
-        if self.is_finished:
-            raise TooFewRanksError("failed after others had ended", worker, code)
-        self.losses += 1
+        self.losses += worker.host in self.names()
+        self._lose([worker], code, now)
         if self.losses > self.restarts_max:
             times = "once" if self.losses == 1 else f"{self.losses} times"
             raise TooFewRanksError(
@@ -149,11 +161,31 @@ class Membership:
                 worker,
                 code,
             )
-        if not self.alive():
-            raise TooFewRanksError("failed, and no other rank is left", worker, code)
-        if was_inside:
+
+    def host_ended(self, host: str, code: int, now: float) -> None:
+        """Note that a host is gone with its workers, which is no failure of theirs.
+
+        Raises:
+            TooFewRanksError: nobody is left.
+        """
+        if lost := [worker for worker in self.alive() if worker.host == host]:
+            self._lose(lost, code, now)
+
+    def _lose(self, lost: Sequence[Worker], code: int, now: float) -> None:
+        is_change = any(worker.state == "inside" for worker in lost)
+        for worker in lost:
+            worker.state = "ended"
+        self._cool(lost[0].host, now)
+        if self.is_finished and not is_change:
+            return
+        if self.is_finished:
+            raise TooFewRanksError("failed after others had ended", lost[0], code)
+        has_begun = self.generation.number > 0
+        if not any(worker.joined or not has_begun for worker in self.alive()):
+            raise TooFewRanksError("failed, and no other rank is left that has trained", lost[0], code)
+        if is_change:
             self._lost_at = now
-            self.generation = Generation(self.generation.number, True, self.generation.members)
+            self.generation = replace(self.generation, is_changing=True, has_lost=True)
 
     def late(self, now: float) -> list[Worker]:
         """Return workers that are still inside long after a loss: they wait where nothing frees them."""
@@ -173,7 +205,7 @@ class Membership:
         """
         if self.is_finished:
             return False
-        names = {host.name for host in self.hosts}
+        names = self.names()
         free = [worker for worker in self.alive("free") if worker.host in names]
         inside = self.alive("inside")
         if not self.generation.is_changing:
@@ -181,16 +213,16 @@ class Membership:
             leaving = [worker for worker in inside if worker.host not in names]
             stay = len(inside) - len(leaving) + len(free)
             if (free or leaving) and stay >= self.ranks_min:
-                self.generation = Generation(self.generation.number, True, self.generation.members)
+                self.generation = replace(self.generation, is_changing=True)
                 return True
             return False
         if inside or (self.generation.number == 0 and self.alive("starting") and not is_start_over):
             return False
         if len(free) < self.ranks_min:
-            if now - self._waits_since > JOIN_LIMIT_S:
+            if now - self._waits_since > self.join_limit_s:
                 raise TooFewRanksError(
                     f"{len(free)} ranks are left, at least {self.ranks_min} are wanted, and no more came in "
-                    f"{JOIN_LIMIT_S:.0f} s",
+                    f"{self.join_limit_s:.0f} s",
                     None,
                     1,
                 )

@@ -20,6 +20,7 @@ from gangline.train.collectives.staged import StagedCollectives
 from gangline.train.collectives.work import Collective, CollectiveQueue, Delegated, Finish
 from gangline.train.peers import PeerLostError, Peers
 from gangline.train.traffic import traffic
+from gangline.train.unless_lost import unless_lost
 
 END_LIMIT_S = 10.0
 LATE_AFTER_S = 30.0
@@ -48,12 +49,14 @@ class RankGroup(ProcessGroup):
         groups: all that there are in this process.
         is_watched: somebody else says who keeps the others waiting.
         shares_memory: groups that are made from now on may.
+        is_lost: whether a rank is lost while they are made, None where nobody tells that.
     """
 
     peers: ClassVar[Peers | None] = None
     groups: ClassVar[weakref.WeakSet[RankGroup]] = weakref.WeakSet()
     is_watched: ClassVar[bool] = False
     shares_memory: ClassVar[bool] = True
+    is_lost: ClassVar[Callable[[], bool] | None] = None
 
     def __init__(
         self, store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[int] = ()
@@ -62,10 +65,15 @@ class RankGroup(ProcessGroup):
         self._store = store
         self._place, self._count = rank, size
         self._names = [*names] or [*range(size)]
-        self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        self._gloo = unless_lost(
+            lambda: ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout), RankGroup.is_lost
+        )
         self._register_backend(_CPU, ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
-        self._met = meet(store, rank, size, self._names, timeout, is_wanted=RankGroup.shares_memory)
+        self._met = unless_lost(
+            lambda: meet(store, rank, size, self._names, timeout, is_wanted=RankGroup.shares_memory),
+            RankGroup.is_lost,
+        )
         self.no_shared_memory = self._met.problem
         self._is_of_all = not names
         if self._met.is_worth_saying and rank == 0:
@@ -106,6 +114,7 @@ class RankGroup(ProcessGroup):
         is_over = self._line.close(END_LIMIT_S)
         if self._is_of_all:
             RankGroup.peers, RankGroup.is_watched, RankGroup.shares_memory = None, False, True
+            RankGroup.is_lost = None
         if is_over:  # else its memory is in use
             free(self._met)
         self._gloo.shutdown()

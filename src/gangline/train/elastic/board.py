@@ -44,6 +44,11 @@ class Board:
         said = self._read()
         return bool(said["is_changing"]) or int(said["generation"]) != self.generation
 
+    def has_lost(self) -> bool:
+        """Return whether a rank of this generation is lost, as far as the launcher knows."""
+        said = self._read()
+        return bool(said["has_lost"]) and int(said["generation"]) == self.generation
+
     def ends_within(self, limit_s: float) -> bool:
         """Return whether the launcher ends this generation within a while: a rank of it was lost."""
         until = time.monotonic() + limit_s

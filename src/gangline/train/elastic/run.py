@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from gangline.errors import ClusterError
 from gangline.train import start
 from gangline.train.elastic.board import Board
+from gangline.train.elastic.loss_watch import LossWatch
 from gangline.train.elastic.state import ElasticState, RanksChangeError
 from gangline.train.peers import PeerLostError
 
@@ -50,8 +51,13 @@ def run_elastic(
             raise SystemExit(0)
         reason = ""
         try:
-            session = start.init(environment={**os.environ, **place}, meeting_s=MEETING_LIMIT_S, **options)
-            with session:
+            session = start.init(
+                environment={**os.environ, **place},
+                meeting_s=MEETING_LIMIT_S,
+                is_lost=board.has_lost,
+                **options,
+            )
+            with session, LossWatch(board):
                 state.enter(session, board)
                 return train(session, state)
         except RanksChangeError as change:
@@ -68,10 +74,18 @@ def run_elastic(
 
 
 def _clear_frames(error: BaseException | None) -> None:
-    """Let go of what functions that failed held: models whose gradients the ranks of old average."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    """Let go of what functions that failed held: models whose gradients the ranks of old average.
+
+    Errors may lead to one another in a circle: one of them was raised again while it was handled.
+    """
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            left += [one.__cause__, one.__context__]
 
 
 def _abandon(reason: str) -> None:
