@@ -25,7 +25,7 @@ from gangline.launch.elastic.elastic_start import (
     ElasticOutput,
     ElasticStart,
 )
-from gangline.launch.elastic.membership import COOL_DOWN_S
+from gangline.launch.elastic.membership import COOL_DOWN_S, JOIN_LIMIT_S
 from gangline.launch.horovod_line import HorovodFlavour, MpirunOptions, horovod_mpirun
 from gangline.launch.horovod_options import apply_config, knob_variables, parser
 from gangline.launch.hosts import Host, RankHost, parse_hostfile, parse_hosts, plan_ranks
@@ -130,6 +130,7 @@ def elastic_options(arguments: argparse.Namespace) -> ElasticOptions | None:
         discovery=("/bin/sh", "-c", script) if script else (),
         discovered_slots=arguments.slots or 1,
         cool_down_s=float(cool_down[0]) if cool_down else COOL_DOWN_S,
+        join_limit_s=float(arguments.elastic_timeout or JOIN_LIMIT_S),
     )
 
 

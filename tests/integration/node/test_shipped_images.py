@@ -35,10 +35,6 @@ def launchers() -> list[tuple[str, str, list[str]]]:
 def test_programs_of_published_manifests_are_there(
     name: str, image: str, words: list[str], tmp_path: Path
 ) -> None:
-    # Elastic Horovod and a TensorFlow script of the user's are no benchmarks of ours.
-    if name == "v1-elastic.yaml":
-        assert local_image_of(image) == "horovod/horovod"
-        return
     write_layers(tmp_path)
     served = LocalImages(shipped=tmp_path).find(image)
 

@@ -34,7 +34,7 @@ def launcher_words(name: str) -> tuple[str, list[str]]:
         ("v2beta1-benchmarks.yaml", "mpioperator/tensorflow-benchmarks", ("torch",)),
         ("pods/horovod.yaml", "horovod/horovod", ("torch",)),
         ("v2beta1-pi-intel.yaml", "mpioperator/mpi-pi", ("mpi4py",)),
-        ("v1-elastic.yaml", "horovod/horovod", ()),
+        ("v1-elastic.yaml", "horovod/horovod", ("torch",)),
     ],
 )
 def test_published_launchers_need_what_their_programs_import(file: str, name: str, want: object) -> None:

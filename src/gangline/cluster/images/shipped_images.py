@@ -66,7 +66,12 @@ SHIPPED: dict[str, ShippedImage] = {
         {f"/tensorflow/benchmarks/scripts/tf_cnn_benchmarks/{_TF_CNN}": _TF_CNN}, "/tensorflow/benchmarks"
     ),
     "horovod/horovod": ShippedImage(
-        {f"/examples/{_SYNTHETIC}": _SYNTHETIC, f"/examples/pytorch/{_SYNTHETIC}": _SYNTHETIC}, "/examples"
+        {
+            f"/examples/{_SYNTHETIC}": _SYNTHETIC,
+            f"/examples/pytorch/{_SYNTHETIC}": _SYNTHETIC,
+            "/examples/elastic/tensorflow2_mnist_elastic.py": "mnist_elastic.py",
+        },
+        "/examples",
     ),
     "nvidia/tensorflow": ShippedImage(
         {
