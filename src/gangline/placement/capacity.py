@@ -42,17 +42,17 @@ class Spot:
 
 def capacity(table: NodeTable, room: FreeResources, pod: PodView) -> Ints:
     """Return how many pods of this shape each node can take: int64 (N,), kept up to date by the room."""
-    amounts = table.amounts(pod)
-    room.widen(len(table.columns))
-    eligible = table.eligible(pod)
-    gpus = pod.request.get(GPU, 0)
 
     def count(rows: Ints) -> Ints:
+        amounts, eligible = table.amounts(pod), table.eligible(pod)
+        room.widen(len(table.columns))
         at: Ints | slice = slice(None) if len(rows) == len(table) else rows
-        counts = np.full(len(rows), UNBOUNDED)
-        for column, amount in amounts:
-            np.minimum(counts, room.free[at, column] // amount, out=counts)
-        if gpus:
+        if amounts:  # of few rows one step for all columns costs a third of one for each
+            columns, each = zip(*amounts, strict=True)
+            counts = (room.free[at][:, columns] // each).min(axis=1)
+        else:
+            counts = np.full(len(rows), UNBOUNDED)
+        if gpus := pod.request.get(GPU, 0):
             ids = np.bitwise_count(room.gpus[at].astype(np.uint64)).astype(np.int64) // gpus
             counts = np.where(table.kind_of[at] >= 0, np.minimum(counts, ids), counts)
         if pod.host_ports:

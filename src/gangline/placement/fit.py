@@ -178,14 +178,14 @@ def _level_domains(
         return
     for level in range(len(table.levels) - 1, max(required, 0) - 1, -1):
         domains = table.domains[level]
-        inside = domains != NO_DOMAIN
         if models is not None:
+            inside = domains != NO_DOMAIN
             domains = np.where(inside, domains * (int(models.max()) + 1) + models, NO_DOMAIN)
         totals = np.bincount(domains - NO_DOMAIN, weights=counts)[1:]  # the first are those of none
         fitting = np.flatnonzero(totals >= wanted)
         values = totals[fitting].astype(np.float64)
         if preferred is not None:
-            has_room = inside & (counts > 0)
+            has_room = (domains != NO_DOMAIN) & (counts > 0)
             sums = np.bincount(domains[has_room], weights=preferred[has_room], minlength=len(totals))
             means = sums[fitting] / np.bincount(domains[has_room], minlength=len(totals))[fitting]
             values = np.argsort(np.lexsort((values, -means))).astype(np.float64)
@@ -204,16 +204,17 @@ def _level_domains(
             yield np.flatnonzero((models == model) & (counts > 0))
 
 
-def _lowest(values: Floats, count: int) -> list[int]:
-    """Return the positions of the lowest values, ascending; ties by position."""
+def _lowest(values: Floats, count: int) -> Iterator[int]:
+    """Yield the positions of the lowest values, ascending; ties by position. Mostly the first one will do."""
     if len(values) == 0:
-        return []
-    first = int(np.argmin(values))
+        return
+    first = int(values.argmin())
+    yield first
     if count == 1 or len(values) == 1:
-        return [first]
+        return
     part = np.arange(len(values)) if len(values) <= count else np.argpartition(values, count)[:count]
     rest = [int(p) for p in part[np.lexsort((part, values[part]))] if p != first]
-    return [first, *rest][:count]
+    yield from rest[: count - 1]
 
 
 def _place_in(
@@ -346,9 +347,9 @@ def fewest(counts: Ints, wanted: int) -> dict[int, int]:
         >>> fewest(np.array([3, 3, 2, 1]), 7)
         {0: 3, 1: 3, 3: 1}
     """
-    order = np.lexsort((np.arange(len(counts)), -counts))
-    sums = np.cumsum(counts[order])
-    full = int(np.searchsorted(sums, wanted))
+    order = np.argsort(-counts, kind="stable")
+    sums = counts[order].cumsum()
+    full = int(sums.searchsorted(wanted))
     shares = {int(position): int(counts[position]) for position in order[:full]}
     rest = wanted - (int(sums[full - 1]) if full else 0)
     tail = order[full:]

@@ -213,6 +213,8 @@ class Gang:
         if self.parts:
             parts = tuple(part.first(part.needed) for part in self.parts)
             return self.but(parts=parts, pods=[pod for part in parts for pod in part.pods])
+        if count >= len(self.pods):
+            return self
         chosen = sorted(range(len(self.pods)), key=lambda i: (-device_count(self.pods[i].request), i))[:count]
         return self.only(*(self.pods[index] for index in sorted(chosen)))
 
