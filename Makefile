@@ -24,16 +24,19 @@ test-train: $(STAMP)-dev
 # Ranks as processes of this machine.
 test-horovod: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && overlay=$$($(BIN)/python tests/horovod/overlay.py) && \
-	GANGLINE_TRAIN_PYTHON=$$python GANGLINE_HOROVOD_OVERLAY=$$overlay \
+	mpis=$$($(BIN)/python tests/mpi_environments.py) && \
+	GANGLINE_TRAIN_PYTHON=$$python GANGLINE_HOROVOD_OVERLAY=$$overlay GANGLINE_MPI_ENVIRONMENTS=$$mpis \
 		$(BIN)/python -m pytest -q tests/horovod -m horovod
 
-# Horovod's own tests, from a checkout that HOROVOD_SOURCE names, against tests/horovod/upstream_tests.toml: 3 minutes.
+# Horovod's own tests and examples, from a checkout that HOROVOD_SOURCE names, against tests/horovod/upstream_*.toml:
+# 5 minutes.
 .PHONY: test-horovod-upstream
 test-horovod-upstream: $(STAMP)-dev
 	test -d "$$HOROVOD_SOURCE/test/parallel" || { echo "HOROVOD_SOURCE names no checkout of Horovod" >&2; exit 1; }
 	python=$$($(BIN)/python tests/train_environment.py) && overlay=$$($(BIN)/python tests/horovod/overlay.py) && \
-	GANGLINE_TRAIN_PYTHON=$$python GANGLINE_HOROVOD_OVERLAY=$$overlay \
-		$(BIN)/python -m pytest -q tests/horovod/test_upstream.py
+	examples=$$($(BIN)/python tests/horovod/overlay.py examples) && \
+	GANGLINE_TRAIN_PYTHON=$$python GANGLINE_HOROVOD_OVERLAY=$$overlay GANGLINE_HOROVOD_EXAMPLES=$$examples \
+		$(BIN)/python -m pytest -q tests/horovod/test_upstream.py tests/horovod/test_examples.py
 
 test-mpi: $(STAMP)-dev
 	folder=$$($(BIN)/python tests/mpi_environments.py) && \

@@ -1,5 +1,5 @@
 """What ranks of these tests need besides torch: a folder for PYTHONPATH, made once in the user's cache
-folder.
+folder. With the word ``examples`` it is what upstream's examples import.
 """
 
 import subprocess
@@ -24,10 +24,20 @@ PACKAGES = (
 )
 
 
-def build(folder: Path) -> None:
+EXAMPLES = (
+    "torchvision==0.28.0",
+    # of torch.utils.tensorboard
+    *("tensorboard==2.21.0", "absl-py==2.5.1", "grpcio==1.85.3", "markdown==3.11.3", "protobuf==7.36.2"),
+    *("tensorboard-data-server==0.7.2", "werkzeug==3.1.9"),
+)
+
+
+def build(folder: Path, packages: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*command, "--target", str(folder), *PACKAGES], check=True)
+    subprocess.run([*command, "--target", str(folder), *packages], check=True)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{made_once(cached_path('horovod', list(PACKAGES)), '1 MB', build)}\n")
+    chosen, size = (EXAMPLES, "30 MB") if sys.argv[1:] == ["examples"] else (PACKAGES, "1 MB")
+    made = made_once(cached_path("horovod", list(chosen)), size, lambda folder: build(folder, chosen))
+    sys.stdout.write(f"{made}\n")
