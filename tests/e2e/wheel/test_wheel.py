@@ -43,6 +43,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert "gangline" in folders
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"gangline"}
     assert "gangline/py.typed" in names
+    assert {
+        f"gangline/page/static/{name}" for name in ("index.html", "app.js", "app.css", "terminal.js")
+    } <= {*names}
     assert any(name.endswith("LICENSE") for name in names)
 
 
