@@ -234,6 +234,18 @@ def test_a_page_whose_session_is_over_says_how_to_come_back(view, cluster):
     view.get_by_text("prints a new one").wait_for()
 
 
+def test_a_server_at_which_as_many_look_as_may_says_so(cluster, chromium):
+    link = cluster.gangline("page", "--no-browser").stdout.strip()
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_default_timeout(LIMIT_MS)
+    page.route_web_socket("**/live", lambda socket: socket.close(code=4429))  # as the server does
+    page.goto(link)
+
+    page.get_by_text("As many pages are open as this server shows at once.").wait_for()
+    context.close()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_place_is_accessible_in_both_themes(view, job, theme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
