@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .conftest import LIMIT_MS, is_running, kill, wait_until
+from .conftest import LIMIT_MS, TRAINING, is_running, kill, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -63,10 +63,27 @@ def test_a_job_shows_pods_curves_log_placement_events_and_file(view, job):
     view.get_by_text("rank 1 step 3", exact=False).wait_for()
     view.get_by_role("tab", name="Placement").click()
     view.get_by_text("SCARCEST LINK", exact=False).wait_for()
+    view.get_by_text("Predicted, not measured", exact=False).wait_for()
+    view.get_by_text("Measured, by what its training reports", exact=False).wait_for()
     view.get_by_role("tab", name="Events").click()
     view.get_by_text("PyTorchJobRunning").first.wait_for()
     view.get_by_role("tab", name="Manifest").click()
     view.get_by_text("pytorchReplicaSpecs:").wait_for()
+
+
+def test_curves_of_a_run_of_the_past_are_laid_over_those_of_a_job(view, job):
+    job("ended", TRAINING.replace("10_000", "3"), ranks=1)
+    view.locator("tr", has_text="ended").get_by_text("succeeded").wait_for()
+    job("present", ranks=1)
+    view.get_by_role("link", name="present").click()
+    view.get_by_role("img", name=re.compile("^loss over steps, last")).wait_for()
+    legend = view.locator(".u-legend").first
+    assert legend.get_by_text("ended").count() == 0
+
+    view.get_by_text("Compare with runs of the past").click()
+    view.get_by_role("checkbox", name=re.compile("^ended")).check()
+
+    legend.get_by_text("ended").wait_for()
 
 
 def test_a_job_is_suspended_resumed_scaled_and_deleted_with_the_command_beside_it(view, job, cluster):
@@ -152,7 +169,10 @@ def test_a_program_is_started_from_the_form_and_outlives_the_page(view, cluster,
     form.get_by_role("button", name="Start").click()
     view.get_by_role("heading", name="counted").wait_for()
     view.get_by_role("tab", name="Log").click()
-    view.get_by_text(f"here {script.parent} 2").first.wait_for()
+    view.get_by_text(f"here {script.parent} 2").nth(1).wait_for()
+    view.get_by_role("combobox", name="Rank").select_option("1")
+    view.get_by_text("1 line", exact=True).wait_for()
+    assert view.locator(".line .rank").all_inner_texts() == ["[1] "]
     view.get_by_role("tab", name="Overview").click()
     ranks = view.get_by_role("region", name="Ranks").locator("tbody tr")
     ranks.nth(1).get_by_text(f"here {script.parent} 2").wait_for()
