@@ -61,20 +61,25 @@ def rank_main(options: argparse.Namespace) -> None:
 
 
 def in_turns(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Return milliseconds of the slowest rank for every way and round, after three of each."""
+    """Return milliseconds of the slowest rank for every way and round, after three of each.
+
+    Under ``NAME, processor`` stands the processor's time, which other work on the machine hardly changes.
+    """
     import torch
     import torch.distributed as dist
 
     times: dict[str, list[float]] = {name: [] for name in ways}
+    times |= {f"{name}, processor": [] for name in ways}
     for number in range(-3, rounds):
         for name, way in list(ways.items())[:: 1 if number % 2 else -1]:
             dist.barrier()
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time()
             way()
-            took = torch.tensor((time.perf_counter() - began) * 1000)
+            took = torch.tensor([time.perf_counter() - began, time.process_time() - used]) * 1000
             dist.all_reduce(took, dist.ReduceOp.MAX)
             if number >= 0:
-                times[name].append(took.item())
+                times[name].append(took[0].item())
+                times[f"{name}, processor"].append(took[1].item())
     return times
 
 
@@ -129,7 +134,9 @@ def stubbed_steps(rounds: int, say: Callable[..., None]) -> None:
     more = [a - b for a, b in zip(times["hvd"], times["ddp"], strict=True)]
     say(
         f"step of {len(ours.prepared)} tensors: horovod {statistics.median(times['hvd']):.1f} ms, "
-        f"DDP {statistics.median(times['ddp']):.1f} ms, difference {statistics.median(more):+.2f} ms"
+        f"DDP {statistics.median(times['ddp']):.1f} ms, difference {statistics.median(more):+.2f} ms; "
+        f"processor {statistics.median(times['hvd, processor']):.1f} "
+        f"and {statistics.median(times['ddp, processor']):.1f} ms"
     )
 
 
@@ -156,10 +163,32 @@ def named_tensors(rounds: int, say: Callable[..., None]) -> None:
 
         times = in_turns({"named": named, "flat": at_once}, rounds)
         ours, bare = statistics.median(times["named"]), statistics.median(times["flat"])
+        used, bare_used = (statistics.median(times[f"{name}, processor"]) for name in ("named", "flat"))
         say(
             f"{NAMED_TENSORS} named tensors of {size >> 10} KiB: {ours:.1f} ms, "
-            f"one all-reduce {bare:.1f} ms, ratio {ours / bare:.2f}"
+            f"one all-reduce {bare:.1f} ms, ratio {ours / bare:.2f}; "
+            f"processor {used:.1f} and {bare_used:.1f} ms"
         )
+    say(f"as many calls of two empty functions: {empty_calls(tensors):.2f} ms")
+
+
+def empty_calls(tensors: list[Any]) -> float:
+    """Return milliseconds of a program that only calls: less is not to be had in Python."""
+
+    def submit(tensor: Any, name: str, op: int) -> None:
+        """Do nothing."""
+
+    def wait(handle: None) -> None:
+        """Do nothing."""
+
+    took = []
+    for _ in range(31):
+        began = time.perf_counter()
+        handles = [submit(one, name=f"tensor.{number}", op=1) for number, one in enumerate(tensors)]
+        for handle in handles:
+            wait(handle)
+        took.append((time.perf_counter() - began) * 1000)
+    return statistics.median(took)
 
 
 def images(steps: int, batch: int, say: Callable[..., None]) -> None:
@@ -183,7 +212,7 @@ def images(steps: int, batch: int, say: Callable[..., None]) -> None:
         optimizer.step()
 
     times = in_turns({"hvd": ours, "ddp": lambda: plain(pictures, labels)}, steps)
-    rates = {name: 1000 * batch * hvd.size() / statistics.median(took) for name, took in times.items()}
+    rates = {name: 1000 * batch * hvd.size() / statistics.median(times[name]) for name in ("hvd", "ddp")}
     say(
         f"ResNet-50: horovod {rates['hvd']:.2f} images/s, DDP {rates['ddp']:.2f} images/s, "
         f"ratio {rates['hvd'] / rates['ddp']:.3f}"

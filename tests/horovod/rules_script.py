@@ -64,6 +64,35 @@ def rule_04_disagreement_is_an_error_everywhere() -> None:
     hvd.allreduce(remembered, name="known")
 
 
+def rule_04_names_that_come_again_are_looked_at_again() -> None:
+    odd = hvd.rank() % 2
+    layout, other = torch.ones(3, 2), torch.ones(2, 3)
+
+    def reduced(*tensors) -> None:
+        handles = [hvd.allreduce_async_(one, name=f"again{n}", op=hvd.Sum) for n, one in enumerate(tensors)]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+    for times in range(1, 4):
+        ones = [torch.ones(3, 2), torch.ones(5)]
+        reduced(*ones)
+        assert all(torch.equal(one, torch.full_like(one, hvd.size())) for one in ones), times
+    raises(hvd.HorovodInternalError, lambda: reduced([layout, other][odd]))
+    raises(hvd.HorovodInternalError, lambda: reduced(layout.to([torch.float32, torch.float64][odd])))
+    how = {"name": "again0", "op": [hvd.Sum, hvd.Max][odd]}
+    raises(hvd.HorovodInternalError, lambda: hvd.synchronize(hvd.allreduce_async_(layout, **how)))
+    raises(ValueError, lambda: reduced(other.t()))
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async_(layout, name="again0", op=hvd.Sum)
+        raises(ValueError, lambda: hvd.allreduce_async_(layout, name="again0", op=hvd.Sum))
+    hvd.barrier()
+    if hvd.rank() != 0:
+        handle = hvd.allreduce_async_(layout, name="again0", op=hvd.Sum)
+    hvd.synchronize(handle)
+    reduced(other.double())  # on all ranks: agreed anew
+    reduced(other.double())
+
+
 def rule_05_layout_and_type() -> None:
     raises(ValueError, lambda: hvd.allreduce(torch.ones(3, 4).t()))
     raises((ValueError, TypeError), lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)))
