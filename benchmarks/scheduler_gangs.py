@@ -194,6 +194,12 @@ def run(laboratory: Laboratory) -> list[Figure]:
             ),
             Figure("- time, / bare loop", "s", [one.took_s for one in ours], [one.took_s for one in bare]),
             Figure(
+                "- time of the bare loop, / creating alone",
+                "s",
+                [one.took_s for one in bare],
+                [one.took_s for one in alone],
+            ),
+            Figure(
                 "- processor time, / kube-scheduler",
                 "s",
                 [one.processor_s for one in ours],
