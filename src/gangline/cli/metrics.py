@@ -50,6 +50,7 @@ def command(scrape_config: bool, cluster: str) -> None:
     job: dict[str, Any] = {
         "job_name": f"gangline-{cluster}",
         "scheme": "https",
+        "honor_labels": True,  # `job` of a training is the training's, and Prometheus has one of that name
         **who,
         "tls_config": tls,
         "static_configs": [{"targets": [urlsplit(facts.metrics_url).netloc]}],

@@ -59,7 +59,10 @@ def _counted(statistics: SchedulerStatistics) -> Iterator[Metric]:
             *("gangs_taken_back", "Bound gangs that start anew.", "reason"),
             dict.fromkeys(TAKEN_BACK, 0) | statistics.gangs_taken_back,
         ),
-        ("bind_failures", "Bindings that failed.", "code", statistics.bind_failures),
+        (
+            *("bind_failures", "Bindings that failed.", "code"),
+            {"error": 0} | statistics.bind_failures,  # so that its first one is seen as a rise, too
+        ),
     ):
         metric = CounterMetricFamily(f"gangline_scheduler_{name}", text, labels=[label])
         for value, count in sorted(counts.items()):
