@@ -118,13 +118,14 @@ class Checkpoints:
             CheckpointError: it cannot be written, for example to a full disk; raised on all ranks.
             PeerLostError: a rank ended meanwhile.
 
-        Cost of ``wait=False``: a copy of all tensors, and room for it in the machine's memory.
+        Cost of ``wait=False``: a copy of all tensors on the rank that writes them, and room for it in the
+        machine's memory.
         """
         began = time.monotonic()
         self.wait()
         states = random_states()
         if wait:
-            self._write(self._agreement(), step, state, own, states, group=None)
+            self._write(self._agreement(), self._saving(step), state, own, states)
             self.wait()
         else:
             self._write_behind(step, state, own, states)
@@ -144,8 +145,13 @@ class Checkpoints:
             self._apart = self._store.clone(), _group_apart(self._ranks.size)
         store, group = self._apart
         agreement = Agreement(self._folder, self._ranks, store, self._peers)
+        saving = self._saving(step, group)
+        if not self._writes_model and same_state.is_plain(state):
+            # Another rank writes it: of this one's no more is needed than whether it is the same.
+            saving.compared = same_state.marks_of(state)
+            state = None
         state, own = self._snapshots.take({"state": state, "own": own}).values()
-        self._behind = _Behind(lambda: self._write(agreement, step, state, own, states, group=group))
+        self._behind = _Behind(lambda: self._write(agreement, saving, state, own, states))
 
     def wait(self) -> None:
         """Return when nothing is being written any more.
@@ -163,15 +169,16 @@ class Checkpoints:
             self._due.write_history()
             self._interval_steps = None
 
-    def _write(
-        self, agreement: Agreement, step: int, state: Any, own: Any, random: Any, *, group: Any
-    ) -> None:
-        doing = f"save the checkpoint of step {step}"
-        saving = Saving(
+    def _saving(self, step: int, group: Any = None) -> Saving:
+        return Saving(
             *(self._folder, step, self._ranks, group),
             writes_model=self._writes_model,
             sees_rank_0=self._sees_rank_0,
         )
+
+    def _write(self, agreement: Agreement, saving: Saving, state: Any, own: Any, random: Any) -> None:
+        step = saving.step
+        doing = f"save the checkpoint of step {step}"
         try:
             wanted = {"interval": self._due.wanted_steps()}
             said = agreement.together(doing, lambda: saving.write_drafts(state, own, random) | wanted)

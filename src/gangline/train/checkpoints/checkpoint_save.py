@@ -33,12 +33,16 @@ class Saving:
         group: for collectives beside those of the training; None for torch's own.
         writes_model: this rank writes what is the same on all.
         sees_rank_0: its folder is rank 0's.
+
+    Attributes:
+        marks: of the state, to be compared with those of the other ranks.
+        compared: the same, where they were taken before, and the state was not kept.
     """
 
     def __init__(
         self, folder: Path, step: int, ranks: Ranks, group: Any, *, writes_model: bool, sees_rank_0: bool
     ) -> None:
-        self._folder, self._step, self._ranks, self._group = folder, step, ranks, group
+        self._folder, self.step, self._ranks, self._group = folder, step, ranks, group
         self._writes_model, self._sees_rank_0 = writes_model, sees_rank_0
         self._mine = self._draft(f"rank-{ranks.rank}-of-{ranks.size}")
         self._model = self._draft("model")
@@ -48,9 +52,10 @@ class Saving:
         self._own: Path | None = None
         self._save = ""
         self.marks: dict[str, str] = {}
+        self.compared: dict[str, str] | None = None
 
     def _draft(self, place: str) -> Draft:
-        return Draft(self._folder, self._step, place, self._ranks.rank)
+        return Draft(self._folder, self.step, place, self._ranks.rank)
 
     def write_drafts(self, state: Any, own: Any, random_states: Facts) -> Facts:
         """Write what this rank writes alone, and prove that it can be read; nothing has a name yet.
@@ -63,7 +68,7 @@ class Saving:
         if self._shards is not None and not self._sees_rank_0:
             raise UserError("state that is spread over ranks needs a folder that all nodes share")
         rest = state if self._shards is None else self._shards.rest
-        self.marks = same_state.marks_of(rest)
+        self.marks = same_state.marks_of(rest) if self.compared is None else self.compared
         self._mine.write({"own": own, "random": random_states}, own=own)
         if self._shards is not None:
             self._model = self._draft("sharded-model")
@@ -113,7 +118,7 @@ class Saving:
 
     def _older(self) -> list[Path]:
         found = []
-        for path in self._folder.glob(f"step-{self._step:08d}.*"):
+        for path in self._folder.glob(f"step-{self.step:08d}.*"):
             if (name := name_of(path)) is None or name.save == self._save:
                 continue
             is_own = (name.rank, name.size) == (self._ranks.rank, self._ranks.size)
@@ -123,7 +128,7 @@ class Saving:
 
     def _commit_shards(self, files: dict[str, str]) -> Path:
         sync_folder(self._shards_draft)
-        folder = self._folder / f"step-{self._step:08d}.shards-{digest_of_names(files)}.{self._save}"
+        folder = self._folder / f"step-{self.step:08d}.shards-{digest_of_names(files)}.{self._save}"
         self._shards_draft.replace(folder)
         sync_folder(self._folder)
         return folder

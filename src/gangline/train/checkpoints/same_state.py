@@ -36,6 +36,14 @@ def marks_of(state: Any) -> dict[str, str]:
     return marks
 
 
+def is_plain(state: Any) -> bool:
+    """Return whether no tensor of a state is spread over ranks, or of another kind that is no plain one."""
+    import torch
+
+    kinds = {type(leaf) for _, leaf in leaves(state) if isinstance(leaf, torch.Tensor)}
+    return kinds <= {torch.Tensor, torch.nn.Parameter}
+
+
 def digest(marks: Mapping[str, str]) -> str:
     """Return a short name for marks; ``""`` for none."""
     return sha256(repr(sorted(marks.items())).encode()).hexdigest()[:16] if marks else ""
