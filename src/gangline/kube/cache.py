@@ -213,8 +213,8 @@ class Cache(Generic[T]):
         await self._known.wait()
         return self.is_served
 
-    async def wait_synced(self, timeout_s: float = 30.0) -> None:
-        """Wait for the first list.
+    async def wait_synced(self, timeout_s: float | None = 30.0) -> None:
+        """Wait for the first list; as long as it takes with None.
 
         Raises:
             Unavailable: it did not come in time; the message has the last error.

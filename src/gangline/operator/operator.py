@@ -85,11 +85,10 @@ class Operator:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        caches = self._caches
         try:
             async with asyncio.TaskGroup() as group:
-                for cache in caches:
-                    group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
+                for kind in self._kinds.values():
+                    group.create_task(kind.run(), name=f"kind-{kind.entry.resource.plural}")
                 with contextlib.suppress(ApiError):
                     self._not_ours = frozenset(
                         verdict.name for verdict in await find_strangers(self._client, crds())
@@ -350,6 +349,15 @@ class _Kind:
     @property
     def caches(self) -> list[Cache[Any]]:
         return [self.jobs, *self.children.caches.values()]
+
+    async def run(self) -> None:
+        """Keep the caches up to date; of what a kind's jobs have, once the cluster serves the kind."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.jobs.run())
+            if not self.entry.is_required:
+                await self.jobs.wait_synced(None)
+            for cache in self.children.caches.values():
+                group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
 
     @property
     def definition(self) -> str:
