@@ -57,7 +57,10 @@ class OnKubernetes:
 
     def pods(self) -> set[str]:
         mine = ("-l", "training.kubeflow.org/job-name=long")
-        return set(self.kubectl("get", "pods", *mine, "-o", "jsonpath={.items[*].metadata.uid}").split())
+        found = json.loads(self.kubectl("get", "pods", *mine, "-o", "json"))["items"]
+        # Those of the test before may still be ending.
+        living = [pod["metadata"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return {meta["uid"] for meta in living}
 
     def state(self) -> str:
         """The last condition of the job, with its message."""
