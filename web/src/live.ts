@@ -16,6 +16,7 @@ export class Live {
   private wants: Wants = {};
   private listeners = new Set<(message: Message) => void>();
   private pause = PAUSE_FIRST_MS;
+  private isAway = false; // a proxy in front wants a new sign-in
   private timer = 0;
 
   constructor(private onLink: (link: Link) => void) {
@@ -44,20 +45,30 @@ export class Live {
     clearTimeout(this.timer);
     const socket = openSocket("live");
     this.socket = socket;
-    socket.onopen = () => {
-      this.pause = PAUSE_FIRST_MS;
-      this.onLink("open");
-      socket.send(JSON.stringify(this.wants));
-    };
+    let isTold = false; // a server that has no room takes the socket, too, and closes it
+    socket.onopen = () => socket.send(JSON.stringify(this.wants));
     socket.onmessage = (event) => {
+      if (!isTold) {
+        isTold = true;
+        this.isAway = false;
+        this.pause = PAUSE_FIRST_MS;
+        this.onLink("open");
+      }
       const message = JSON.parse(event.data as string) as Message;
       for (const listener of this.listeners) listener(message);
     };
     socket.onclose = (event) => {
       this.socket = null;
       if (event.code === SIGNED_OUT) return this.onLink(event.reason === "sign-in" || event.reason === "refused" ? event.reason : "link");
-      this.onLink(event.code === FULL ? "full" : "lost");
-      if (event.code !== FULL) void isTurnedAway().then((away) => away && !this.socket && this.onLink("proxy"));
+      if (event.code === FULL) this.onLink("full");
+      else {
+        if (!this.isAway) this.onLink("lost");
+        void isTurnedAway().then((away) => {
+          if (away === this.isAway || this.socket?.readyState === WebSocket.OPEN) return;
+          this.isAway = away;
+          this.onLink(away ? "proxy" : "lost");
+        });
+      }
       this.timer = setTimeout(() => this.connect(), this.pause);
       this.pause = Math.min(2 * this.pause, PAUSE_MAX_MS);
     };

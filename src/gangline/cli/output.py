@@ -154,6 +154,16 @@ def print_field(title: str, text: str) -> None:
         print(f"  {title if index == 0 else '':{FIELD_INDENT - 2}}{line}".rstrip())
 
 
+def print_command(title: str, command: str) -> None:
+    """Print a command, of words without spaces, beside its title; in several lines where it is too long.
+
+    It works as it is pasted: a line that goes on ends with a backslash.
+    """
+    *first, last = _wrapped(command, FIELD_INDENT + len(" \\"))
+    for index, line in enumerate([*(f"{line} \\" for line in first), last]):
+        print(f"  {title if index == 0 else '':{FIELD_INDENT - 2}}{line}")
+
+
 def print_text(text: str) -> None:
     """Print a sentence, on as many lines as it needs, as :func:`print_field` does."""
     print("\n".join(_wrapped(text)))

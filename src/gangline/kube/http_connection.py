@@ -89,10 +89,12 @@ class Answer:
                 return
             in_a_row = in_a_row + 1 if loop.time() - ended_s < gather_s else 0
             yield piece
-            if in_a_row > gathered_after:
+            if in_a_row > gathered_after and not self._is_whole:  # of a whole one the connection is another's
                 self._connection.hold()
-                await asyncio.sleep(gather_s)
-                self._connection.go_on()
+                try:
+                    await asyncio.sleep(gather_s)
+                finally:
+                    self._connection.go_on()
             ended_s = loop.time()
 
     def close(self) -> None:

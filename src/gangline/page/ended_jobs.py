@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +9,7 @@ from gangline.client.run_report import metrics_in_words
 from gangline.clock import now
 from gangline.cluster.runs.record import RunRecord, summary_of, without_environment
 from gangline.errors import GanglineError
-from gangline.page.log_reading import last_progress, read_curves
+from gangline.page.log_reading import last_progress, read_curves, read_together
 from gangline.page.rows import RUNS_MAX, RunRow
 from gangline.workloads.job_state import primary_pods
 
@@ -28,7 +27,10 @@ READ_MAX: Final = 40
 read_timeout_s: Final = 2.0
 """For all of them together: a list is worth more than its last column."""
 TAIL_LINES: Final = 200
-GONE: Final = "its pods are gone, and their logs with them"
+KEPT_MAX: Final = 1_024
+"""Logs of which the last words are remembered."""
+GONE: Final = "its pods are gone, or not yours to see, and so are their logs"
+UNREAD: Final = "the end of its log was not read: it is old, slow, or not yours to read"
 
 
 class EndedJobs:
@@ -73,13 +75,9 @@ class EndedJobs:
     async def _read(self, chiefs: list[Obj]) -> None:
         """Read the ends of logs that were not read yet."""
         left = [pod for pod in chiefs[:READ_MAX] if pod["metadata"]["uid"] not in self._last]
-        if not left:
-            return
-        reading = [asyncio.create_task(self._read_one(pod), name="end of a log") for pod in left]
-        _, late = await asyncio.wait(reading, timeout=read_timeout_s)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
+        if len(self._last) >= KEPT_MAX:
+            self._last.clear()
+        await read_together(map(self._read_one, left), read_timeout_s)
 
     async def _read_one(self, pod: Obj) -> None:
         try:
@@ -91,6 +89,7 @@ class EndedJobs:
     def _row(self, row: JobRow, job: Obj, pods: list[Obj]) -> RunRow:
         run = summary_of(RunRecord(job=without_environment(job), pods=pods), now())
         chief = _chief(job, pods)
+        uid = chief["metadata"]["uid"] if chief else ""
         return RunRow(
             id=run.id,
             key=row.key,
@@ -100,9 +99,9 @@ class EndedJobs:
             command=run.command,
             started=run.began,
             duration_s=run.duration_s,
-            last=self._last.get(chief["metadata"]["uid"], "") if chief else "",
+            last=self._last.get(uid, ""),
             reason=row.reason,
-            lacks="" if chief else GONE,
+            lacks="" if uid in self._last else UNREAD if uid else GONE,
         )
 
 

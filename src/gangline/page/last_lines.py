@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from gangline.errors import GanglineError
-from gangline.page.log_reading import last_lines
+from gangline.page.log_lines import RANKS_MAX
+from gangline.page.log_reading import last_lines, read_together
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
@@ -19,7 +19,8 @@ Obj = dict[str, Any]
 
 PODS_MAX: Final = 32
 """Pods of a job whose logs are asked for their ends, each by a request."""
-RANKS_MAX: Final = 1_024
+KEPT_MAX: Final = 1_024
+"""Pods that have ended whose last lines are remembered."""
 CHARS_MAX: Final = 300
 read_timeout_s: Final = 1.0
 _BEGUN: Final = ("Running", "Succeeded", "Failed")
@@ -50,13 +51,7 @@ class LastLines:
     async def read(self, pods: Sequence[Obj]) -> list[LastLine]:
         """Return the last lines of a job's pods, in their order, without those that are not read in time."""
         begun = [pod for pod in pods if (pod.get("status") or {}).get("phase") in _BEGUN]
-        reading = [asyncio.create_task(self._of(pod), name="last lines") for pod in begun[:PODS_MAX]]
-        if not reading:
-            return []
-        _, late = await asyncio.wait(reading, timeout=read_timeout_s)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
+        reading = await read_together(map(self._of, begun[:PODS_MAX]), read_timeout_s)
         found: list[LastLine] = []
         for pod, task in zip(begun, reading, strict=False):
             if not task.cancelled() and task.exception() is None:
@@ -76,5 +71,7 @@ class LastLines:
         except GanglineError:  # not everybody may read logs
             return {}
         if pod["status"]["phase"] in _OVER:
+            if len(self._over) >= KEPT_MAX:
+                self._over.clear()
             self._over[uid] = found
         return found

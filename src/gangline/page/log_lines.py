@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 LINES_MAX: Final = 20_000
 LINE_CHARS_MAX: Final = 4_000
+RANKS_MAX: Final = 1_024
+"""Whose last lines are kept: a line of rank 0 may begin with any number in brackets."""
 
 # [3] epoch 1 loss 0.5
 _RANK: Final = re.compile(r"\[(\d{1,7})\] ")
@@ -63,11 +65,10 @@ class Lines:
         return missing, [self._kept[index] for index in range(kept - wanted, kept)]
 
     def _add(self, text: str) -> None:
-        text = text.rpartition("\r")[2] if not text.endswith("\r") else text[:-1].rpartition("\r")[2]
         match = _RANK.match(text) if self._has_ranks else None
         rank = int(match.group(1)) if match else 0 if self._has_ranks else None
-        shown = text[match.end() :] if match else text
+        shown = (text[match.end() :] if match else text).removesuffix("\r").rpartition("\r")[2]
         self._kept.append(Line(rank, shown[:LINE_CHARS_MAX]))
-        if shown.strip():
+        if shown.strip() and (rank in self.last or len(self.last) < RANKS_MAX):
             self.last[rank] = shown[:LINE_CHARS_MAX]
         self.total += 1

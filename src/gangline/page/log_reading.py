@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gangline.client.jobs.log_text import LogText
 from gangline.errors import GanglineError
@@ -20,6 +21,22 @@ Obj = dict[str, Any]
 
 TAIL_LINES: Final = 100
 """Records and empty lines among them."""
+TAIL_BYTES_MAX: Final = 1 << 20
+"""A bar that is drawn anew has no end of line for as long as it goes on."""
+T = TypeVar("T")
+
+
+async def read_together(reads: Iterable[Coroutine[Any, Any, T]], limit_s: float) -> list[asyncio.Task[T]]:
+    """Carry reads out at once; what is not done in time is cancelled, and so is all when the caller is."""
+    reading = [asyncio.create_task(read, name="end of a log") for read in reads]
+    try:
+        if reading:
+            await asyncio.wait(reading, timeout=limit_s)
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+    return reading
 
 
 async def last_progress(client: ObjectClient, pod: Obj, lines: int) -> Obj | None:
@@ -30,7 +47,7 @@ async def last_progress(client: ObjectClient, pod: Obj, lines: int) -> Obj | Non
     """
     meta, data = pod["metadata"], b""
     async for piece in client.logs(meta["name"], meta["namespace"], tail_lines=lines):
-        data += piece
+        data = (data + piece)[-TAIL_BYTES_MAX:]
     for line in reversed(data.decode(errors="replace").splitlines()):
         record = parse_record(line)
         if record and record["kind"] == "progress":

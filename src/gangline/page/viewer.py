@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 tick_s: Final = 2.0
+overlay_timeout_s: Final = 5.0
 """So often at least a page is looked at anew: what no watch tells (events, use of GPUs) is read then."""
 pause_s: Final = 0.05
 LINES_AT_ONCE: Final = 2_000
@@ -152,7 +153,10 @@ class Viewer:
         for run in (self._wants.get("overlays") or ())[:OVERLAYS_MAX]:
             name = f"series/{run}"
             if name not in self._told:
-                columns = await self._scene.run_series(run)
+                columns: Any = {}
+                with suppress(TimeoutError):  # the page's other parts wait for it
+                    async with asyncio.timeout(overlay_timeout_s):
+                        columns = await self._scene.run_series(run)
                 await self._send(name, {"key": f"run/{run}", "columns": columns})
 
     async def _tell_log(self) -> None:

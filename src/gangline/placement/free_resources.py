@@ -99,7 +99,7 @@ class FreeResources:
                 self._derived.clear()
             found = self._derived[key] = _Derived(compute(np.arange(len(self.gpus))), len(self._changed))
         elif found.seen < len(self._changed):
-            rows = np.array(list(set(self._changed[found.seen :])))
+            rows = np.array(sorted(set(self._changed[found.seen :])))
             found.array[rows] = compute(rows)
             found.seen = len(self._changed)
         return found.array

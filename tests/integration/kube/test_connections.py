@@ -271,6 +271,29 @@ async def test_pieces_of_a_busy_stream_are_taken_together_after_the_first_ones(
     assert gathered_after < len(pieces) < 128  # of 512 that the server sends
 
 
+async def test_a_reader_that_goes_away_after_the_last_piece_leaves_its_connection_to_others(
+    server: Server, connections: Connections
+) -> None:
+    body = bytes(range(256))
+    server.cut = 4
+    server.answers += [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body, PLAIN]
+    answer = await connections.request("POST", "/a", "", {})
+
+    async def read() -> None:
+        async for _ in answer.pieces(gather_s=0.5):
+            pass
+
+    reading = asyncio.create_task(read())
+    async with asyncio.timeout(WAIT_S):
+        while not answer._is_whole:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it takes the last piece
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert await (await connections.request("POST", "/b", "", {})).read() == b"{}"
+    assert server.connections == 1
+
+
 async def test_a_slow_reader_makes_the_server_wait_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

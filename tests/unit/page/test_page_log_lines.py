@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangline.page.log_lines import LINE_CHARS_MAX, LINES_MAX, Line, Lines
+from gangline.page.log_lines import LINE_CHARS_MAX, LINES_MAX, RANKS_MAX, Line, Lines
 
 
 def fed(*pieces: bytes, has_ranks: bool = True) -> Lines:
@@ -22,6 +22,16 @@ def test_lines_come_whole_and_know_their_rank() -> None:
 
 def test_the_last_line_of_each_rank_is_known() -> None:
     assert fed(b"one\n[3] two\n[3] three\n\n[3] \n").last == {0: "one", 3: "three"}
+
+
+def test_a_bar_that_a_rank_redraws_is_that_ranks() -> None:
+    assert fed(b"[3] \r 10%\r 20%\n").last == {3: " 20%"}
+
+
+def test_last_lines_of_a_bounded_number_of_ranks_are_known() -> None:
+    lines = fed(b"begins\n", *(b"[%d] loss 0.5\n" % step for step in range(1, 2 * RANKS_MAX)), b"ends\n")
+
+    assert (len(lines.last), lines.last[0]) == (RANKS_MAX, "ends")
 
 
 def test_without_tags_nobody_says_who_wrote_a_line() -> None:

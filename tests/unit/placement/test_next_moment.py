@@ -45,6 +45,14 @@ def test_the_next_pass_is_due_when(
     assert after_s(WAITS, is_resumable=is_resumable, policy=policy, **bounds) == expected_s
 
 
+def test_bounds_that_are_meant_for_never_are_far_away() -> None:
+    far = {"overdue_after_s": 1e12, "whole_for_s": 1e12}
+
+    found = after_s(WAITS, is_resumable=True, policy=far, short_wait_s=float("inf"), min_run_s=float("inf"))
+
+    assert found is not None and found > 1e9
+
+
 def test_nothing_is_due_once_every_moment_has_passed() -> None:
     long_ago = Gang("team/new", members("new", 8), group("new", 8, created="2025-01-01T00:00:00Z"))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.cli.output import Column, print_field, print_table, print_text
+from gangline.cli.output import Column, print_command, print_field, print_table, print_text
 from gangline.clock import now, parse_time
 from gangline.topology import WireRates
 from gangline.units import format_age, plural
@@ -33,7 +33,7 @@ def print_report(value: dict[str, Any]) -> None:
     for one in value.get("schedulers", ()):
         print_field("scheduler", f"{one['name']} {one['message']}")
         if one["start"]:
-            print_field("start it", one["start"])
+            print_command("start it", one["start"])
     if verdict := value.get("verdict"):
         print_field("it said", f"{verdict['type']}: {verdict['message']}")
     for message in value.get("definitions", ()):

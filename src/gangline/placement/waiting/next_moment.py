@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain
+from typing import Final
 
 from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.victims import running_gang
+
+FAR_S: Final = 100 * 365 * 86_400.0
 
 
 def next_moment(
@@ -38,8 +41,8 @@ def suspension_moments(allocations: Allocations, policy: Policy, now: datetime) 
         running = running_gang(key, pods, allocations, now)
         began = now - timedelta(seconds=running.ran_s)
         until_long_s = (bounds.long_after_device_s - service.device_s) / running.devices
-        yield began + timedelta(seconds=bounds.min_run_s)
-        yield began + timedelta(seconds=max(until_long_s, bounds.min_run_s))
+        yield _after(began, bounds.min_run_s)
+        yield _after(began, max(until_long_s, bounds.min_run_s))
 
 
 def _moments_of(gang: Gang, policy: Policy) -> Iterator[datetime]:
@@ -47,4 +50,9 @@ def _moments_of(gang: Gang, policy: Policy) -> Iterator[datetime]:
     if gang.created:
         created, devices = parse_time(gang.created), gang.devices
         for after_s in (policy.suspension.short_wait_s, policy.whole_s(devices), policy.overdue_s(devices)):
-            yield created + timedelta(seconds=after_s)
+            yield _after(created, after_s)
+
+
+def _after(moment: datetime, seconds: float) -> datetime:
+    """Return a later moment, of bounds that are meant for never too."""
+    return moment + timedelta(seconds=min(seconds, FAR_S))
