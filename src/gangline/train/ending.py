@@ -95,7 +95,7 @@ def give_up_waiting(error: PeerLostError) -> None:
     """Let what waits for other ranks in this process end with an error."""
     from gangline.train.collectives.rank_group import RankGroup
 
-    for group in [*RankGroup.groups]:
+    for group in RankGroup.groups.copy():
         group.give_up(error)
 
 

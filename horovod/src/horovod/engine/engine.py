@@ -304,14 +304,14 @@ class Engine:
     def _finish(
         self, keys: Iterable[Key], entries: Iterable[Entry | None], error: str, *, invalid: bool = False
     ) -> None:
-        for key in keys:
+        done = [(key, entry) for key, entry in zip(keys, entries, strict=True) if entry is not None]
+        for key, _ in done:  # what this rank submits only now waits for an answer of its own
             self._table.pop(key, None)
         with self._finished:
-            for entry in entries:
-                if entry is not None:
-                    if error:
-                        entry.error, entry.invalid = error, invalid
-                    entry.is_done = True
+            for _, entry in done:
+                if error:
+                    entry.error, entry.invalid = error, invalid
+                entry.is_done = True
             self._finished.notify_all()
 
     def _fail(self, reason: str) -> None:

@@ -29,8 +29,8 @@ LEAVING_LIMIT_S = 25.0
 """For ranks that leave at their next commit: within the 30 s that a pod is given by default."""
 LINE_BYTES_MAX = 1 << 22
 _RETRY_S = 0.2
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A host whose network is gone is noticed after half a minute."""
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+"""A host whose network is gone is noticed after half a minute, also where something was on its way to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class Rendezvous:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("", self.port))
+            listener.listen()  # of two that have bound it one alone listens
         except OSError:  # pods that share an address: the first of them leads
             listener.close()
             return None

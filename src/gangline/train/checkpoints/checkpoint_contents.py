@@ -18,6 +18,7 @@ import io
 import pathlib
 import pickle
 import sys
+import threading
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -51,6 +52,9 @@ class _Pickling:
             return NotImplemented
 
 
+_no_checksums = threading.Lock()
+
+
 def write(value: Any, file: Any) -> None:
     """Write a value as ``torch.save`` does; `file` needs no more than ``write`` and ``flush``.
 
@@ -58,12 +62,13 @@ def write(value: Any, file: Any) -> None:
     """
     import torch
 
-    had = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(False)
-    try:
-        torch.save(value, file, pickle_module=_Pickling)
-    finally:
-        torch.serialization.set_crc32_options(had)
+    with _no_checksums:  # the option is the process's
+        had = torch.serialization.get_crc32_options()
+        torch.serialization.set_crc32_options(False)
+        try:
+            torch.save(value, file, pickle_module=_Pickling)
+        finally:
+            torch.serialization.set_crc32_options(had)
 
 
 def read(file: Path | IO[bytes], *, mmap: bool = False) -> Any:

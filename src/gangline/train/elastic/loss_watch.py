@@ -50,6 +50,6 @@ class LossWatch:
 def _free() -> None:
     from gangline.train.collectives.rank_group import RankGroup
 
-    for group in [*RankGroup.groups]:
+    for group in RankGroup.groups.copy():
         group.give_up(PeerLostError("the launcher says that a rank was lost"))
         group.abort()
