@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gangline.train.collectives.memory import PIECE_BYTES_MIN, Memory, MismatchError
+from gangline.train.collectives.memory import Memory, MismatchError
 from gangline.train.collectives.parts import Parts, Whole
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 LAG = 4
 """Pieces on the wire at once."""
-WIRE_PIECES = 8
+WIRE_PIECES = 20
 """A tensor goes between nodes in so many pieces, or more: else the wire is idle at its begin and end."""
+WIRE_PIECE_BYTES_MIN = 1 << 17
+"""Below it what the nodes' ranks do for each piece takes as long as 1 Gbit/s does."""
 SMALL_BYTES_MAX = 1 << 16
 """Of all ranks together: what one rank puts together faster than the ranks wait for one another."""
 _ALIGNED = 16
@@ -378,7 +380,7 @@ class StagedCollectives:
         """
         most = self.memory.piece_bytes // itemsize if rows == 1 else self._share(itemsize)
         if not self.is_one_node:
-            least = max(1, PIECE_BYTES_MIN // itemsize // rows // _ALIGNED * _ALIGNED)
+            least = max(1, WIRE_PIECE_BYTES_MIN // itemsize // rows // _ALIGNED * _ALIGNED)
             share = -(-length // WIRE_PIECES)
             most = min(most, max(least, -(-share // _ALIGNED) * _ALIGNED))
         return [slice(start, min(start + most, length)) for start in range(0, max(length, 1), most)]
