@@ -50,7 +50,7 @@ FAULTS: dict[str, Callable[[], Rule]] = {
 sleep_max_s = 0.1
 """A server asks for whole seconds; these tests do not wait them out."""
 
-told_max = 5
+told_max = 3
 """The most that a script brings about: suspended at first, and again; running each time."""
 
 

@@ -178,10 +178,7 @@ class Cache(Generic[T]):
         self._callbacks.append(callback)
 
     def on_objects(self, callback: Callable[[list[T]], None]) -> None:
-        """Call ``callback(objects)`` with all objects after each list and each change; see :meth:`items`.
-
-        What it raises ends :meth:`run`.
-        """
+        """Call ``callback(objects)`` with all after each list and change; what it raises ends :meth:`run`."""
         self._watchers.append(callback)
 
     def statistics(self) -> CacheStatistics:
@@ -196,6 +193,11 @@ class Cache(Generic[T]):
             resource_version=self._version,
             is_synced=self._synced.is_set(),
         )
+
+    @property
+    def version(self) -> str:
+        """Up to which version of the server's state all changes are known; empty while it must list."""
+        return self._version
 
     @property
     def behind_s(self) -> float:

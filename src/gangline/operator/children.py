@@ -134,7 +134,7 @@ class Children:
             return
         cache = self.caches[resource.plural]
         cached = cache.get(value.metadata.key)
-        known = cached.metadata.resource_version if cached else cache.statistics().resource_version
+        known = cached.metadata.resource_version if cached else cache.version
         # Not in a cache that is further already: deleted since, and the watch was faster than the answer.
         if not known or is_newer(value.metadata.resource_version, known):
             self.recent.remember(key, resource.plural, value)
@@ -148,14 +148,15 @@ class Children:
             self.recent.remember_gone(key, resource.plural, name, uid)
 
     def _by_name(self, key: JobKey, resource: Resource) -> dict[str, Any]:
-        if resource.plural not in self.caches:
+        cache = self.caches.get(resource.plural)
+        if cache is None:
             return {}
         found = {}
-        for value in self.caches[resource.plural].by_index(_BY_JOB, key.object_key):
+        for value in cache.by_index(_BY_JOB, key.object_key):
             meta = value.metadata
             if not self.recent.is_gone(key, resource.plural, meta.name, meta.uid):
                 found[meta.name] = value
-        for value in self.recent.of(key, resource.plural):
+        for value in self.recent.ahead_of(cache.version, key, resource.plural):
             known = found.get(value.metadata.name)
             if known is None or is_newer(value.metadata.resource_version, known.metadata.resource_version):
                 found[value.metadata.name] = value

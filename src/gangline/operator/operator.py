@@ -36,7 +36,7 @@ from gangline.kube.queue import WorkQueue, work
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.children import Children, JobKey
 from gangline.operator.execution import Execution, PlanResult
-from gangline.operator.recent import is_newer, recent_max_s
+from gangline.operator.recent import is_newer, look_again_s
 from gangline.operator.statistics import OperatorStatistics
 
 workers_count = 16
@@ -279,7 +279,7 @@ class Operator:
         if outcome.has_leftovers:
             waits.append(leftover_retry_s)
         if kind.children.recent.has_any(key):
-            waits.append(recent_max_s)
+            waits.append(look_again_s)
         return min(waits, default=None)
 
     async def _try_status(

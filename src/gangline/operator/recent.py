@@ -2,23 +2,22 @@
 
 Without it a reconcile that comes between a write and its watch event would write again, and one that comes
 after a deletion would take what is gone for there: a job that is resumed while a watch lags would not get its
-Services again. An entry counts only while it is newer than the cache, and is forgotten once that knows.
+Services again. An entry counts only while it is newer than the cache, however far behind that is, and is
+forgotten once that knows.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-recent_max_s = 10.0
-"""An entry of which the cache never heard (created and deleted in between) is dropped after this."""
+look_again_s = 10.0
+"""A job of which the caches lack something is looked at this often: of what was deleted again before a list
+they tell nothing."""
 
 
 class _Entry(NamedTuple):
     value: Any
     version: str
-    written_s: float
 
 
 class Recent:
@@ -31,7 +30,7 @@ class Recent:
     def remember(self, owner: Any, kind: str, value: Any) -> None:
         """Keep what the server answered to a write."""
         meta = value.metadata
-        entry = _Entry(value, meta.resource_version, time.monotonic())
+        entry = _Entry(value, meta.resource_version)
         self._entries.setdefault(owner, {})[kind, meta.name] = entry
 
     def remember_gone(self, owner: Any, kind: str, name: str, uid: str) -> None:
@@ -63,12 +62,19 @@ class Recent:
         self._entries.pop(owner, None)
         self._gone.pop(owner, None)
 
-    def of(self, owner: Any, kind: str) -> Iterator[Any]:
-        """Yield the objects of an owner and a kind that are ahead of the cache."""
-        oldest_s = time.monotonic() - recent_max_s
-        for (found, _), entry in self._entries.get(owner, {}).items():
-            if found == kind and entry.written_s > oldest_s:
-                yield entry.value
+    def ahead_of(self, version: str, owner: Any, kind: str) -> list[Any]:
+        """Return the objects of an owner and a kind that are ahead of a cache, and drop those that are not.
+
+        Args:
+            version: up to which the cache knows all changes; empty while it knows none.
+            owner: of the objects.
+            kind: of the objects.
+        """
+        found = [entry for (known, _), entry in self._entries.get(owner, {}).items() if known == kind]
+        for entry in found:
+            if version and not is_newer(entry.version, version):
+                self._drop(owner, kind, entry.value.metadata.name)
+        return [entry.value for entry in found if not version or is_newer(entry.version, version)]
 
     def has_any(self, owner: Any) -> bool:
         """Whether something was written for this owner that the cache does not have."""

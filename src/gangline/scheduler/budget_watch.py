@@ -10,7 +10,7 @@ from gangline.kube.cache import Cache
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import DisruptionBudget
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable, synced
+from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable
 
 
 class BudgetWatch:
@@ -35,7 +35,7 @@ class BudgetWatch:
         cache.on_change(self._on_budget)
         async with asyncio.TaskGroup() as group:
             group.create_task(cache.run())
-            await synced(cache)
+            await cache.wait_synced(None)
             self._is_ready.set()
 
     async def ready(self) -> None:

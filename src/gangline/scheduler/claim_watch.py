@@ -19,7 +19,7 @@ from gangline.kube.verbs import ObjectClient
 from gangline.placement import Binding, ClaimRefused
 from gangline.scheduler.binder import WRITES_AT_ONCE_MAX
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable, synced
+from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Taken off by Kubernetes' own controller, with the allocation, once no pod uses the claim."""
@@ -61,7 +61,7 @@ class ClaimWatch:
             for cache in caches.values():
                 group.create_task(cache.run())
             for cache in caches.values():
-                await synced(cache)
+                await cache.wait_synced(None)
             self._state.devices.is_known = True
             self._is_ready.set()
             if self._state.take_nodes_devices(None):

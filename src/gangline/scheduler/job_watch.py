@@ -13,7 +13,7 @@ from gangline.kube.errors import ApiError, KubeconfigError
 from gangline.kube.events import Recorder
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Decisions, Gang
-from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable, synced
+from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable
 from gangline.scheduler.suspended_gangs import JobWrite, SuspendedGangs
 from gangline.workloads.suspension import FIELD_MANAGER, SUSPENDABLE, SuspendableJob
 
@@ -88,7 +88,7 @@ class JobWatch:
         cache.on_change(on_change)
         async with asyncio.TaskGroup() as group:
             group.create_task(cache.run())
-            await synced(cache)
+            await cache.wait_synced(None)
             self._first[resource].set()
 
     def _start(self, writes: Iterable[JobWrite]) -> None:

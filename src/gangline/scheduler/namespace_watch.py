@@ -11,7 +11,7 @@ from gangline.kube.cache import Cache
 from gangline.kube.verbs import ObjectClient
 from gangline.placement.affinity.namespaces import labels_of
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable, synced
+from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable
 
 
 class NamespaceWatch:
@@ -38,7 +38,7 @@ class NamespaceWatch:
         cache.on_change(self._on_namespace)
         async with asyncio.TaskGroup() as group:
             group.create_task(cache.run())
-            await synced(cache)
+            await cache.wait_synced(None)
             self._state.namespaces.is_known = True
             self._is_ready.set()
             self._look()

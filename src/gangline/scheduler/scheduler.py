@@ -53,7 +53,7 @@ from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.node_taints import NodeTaints
 from gangline.scheduler.reports import Reports
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.storage_watch import StorageWatch, synced
+from gangline.scheduler.storage_watch import StorageWatch
 from gangline.scheduler.suspended_gangs import SuspendedGangs
 from gangline.scheduler.tally import SchedulerStatistics
 from gangline.workloads.requests import counts_as_gpu
@@ -162,8 +162,8 @@ class Scheduler:
             group.create_task(
                 watch_definitions(self._client, gang_crds(), self._on_strangers), name="scheduler definitions"
             )
-            await synced(self._nodes)
-            await synced(self._pods)
+            await self._nodes.wait_synced(None)
+            await self._pods.wait_synced(None)
             await self._groups.ready()
             await self._storage.ready()
             await self._claims.ready()
@@ -191,9 +191,10 @@ class Scheduler:
         if self._is_due.is_set():
             return
         pause_s = OVERDUE_CHECK_S if self._state.waiting() or self._told_to_wait else None
-        now, policy = clock.now(), self._groups.policy(self._policy)
-        if moment := next_moment(self._told_to_wait, self._state.allocations, policy, now):
-            pause_s = min(OVERDUE_CHECK_S, (moment - now).total_seconds())
+        if self._told_to_wait:
+            now, policy = clock.now(), self._groups.policy(self._policy)
+            if moment := next_moment(self._told_to_wait, self._state.allocations, policy, now):
+                pause_s = min(OVERDUE_CHECK_S, (moment - now).total_seconds())
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._is_due.wait()

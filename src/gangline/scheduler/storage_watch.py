@@ -9,7 +9,7 @@ from typing import Any
 from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Resource
 from gangline.kube.cache import Cache
 from gangline.kube.discovery import resource_for
-from gangline.kube.errors import ApiError, Unavailable
+from gangline.kube.errors import ApiError
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Binding
 from gangline.placement.claims.volumes import read_claim, read_class, read_volume
@@ -56,7 +56,7 @@ class StorageWatch:
             for cache in caches.values():
                 group.create_task(cache.run())
             for cache in caches.values():
-                await synced(cache)
+                await cache.wait_synced(None)
             self._state.storage.is_known = True
             self._is_ready.set()
             if self._state.take_storage():
@@ -118,12 +118,3 @@ async def is_readable(client: ObjectClient, resource: Resource) -> bool:
     except ApiError:
         return False
     return True
-
-
-async def synced(cache: Cache[Any]) -> None:
-    """Wait for the first list, however long the server takes to come up."""
-    while True:
-        try:
-            return await cache.wait_synced()
-        except Unavailable:
-            continue

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from told_steps import assert_at_most_one_save_is_lost, assert_the_loss_goes_on_falling
 
 pytestmark = [pytest.mark.train, pytest.mark.xdist_group("elastic")]
 
@@ -164,24 +164,6 @@ def test_training_goes_on_in_its_processes_while_pods_come_and_go(
     first, later = training.starts()[:2], training.starts()[2:]
     assert later == [f"{worker}-2", f"{worker}-1"], training.logs()  # nobody else was started again
     assert sorted(first) == [f"{worker}-0", f"{worker}-1"]
-    assert_at_most_one_commit_is_lost(training.steps())
+    assert_at_most_one_save_is_lost(training.steps(), steps_per_save=STEPS_PER_COMMIT)
     assert_the_loss_goes_on_falling(training.steps())
     assert not job["status"].get("restarts")
-
-
-def assert_at_most_one_commit_is_lost(steps: list[dict[str, Any]]) -> None:
-    assert steps[0]["step"] == 1
-    for before, now in pairwise(steps):
-        committed = before["step"] // STEPS_PER_COMMIT * STEPS_PER_COMMIT
-        # Whoever told a step may have been lost before it could commit it.
-        last = committed - STEPS_PER_COMMIT if committed == before["step"] else committed
-        assert now["step"] in (before["step"] + 1, committed + 1, last + 1), (before, now)
-
-
-def assert_the_loss_goes_on_falling(steps: list[dict[str, Any]]) -> None:
-    losses: dict[int, float] = {}
-    for one in steps:
-        known = losses.setdefault(one["step"], one["loss"])
-        assert one["loss"] == pytest.approx(known), f"step {one['step']} was taken again and is another"
-    falling = [losses[step] for step in sorted(losses)]
-    assert all(now < before for before, now in pairwise(falling))

@@ -1,12 +1,9 @@
 """What the operator remembers of its own writes until its caches have caught up; its duration figures."""
 
-from typing import Any
-
 import pytest
 
 from gangline.api.core import ObjectMeta, Pod
 from gangline.kube.durations import Durations, samples_max
-from gangline.operator import recent as module
 from gangline.operator.recent import Recent, is_newer
 
 
@@ -14,8 +11,8 @@ def pod(version: str, name: str = "a") -> Pod:
     return Pod(metadata=ObjectMeta(name=name, resource_version=version))
 
 
-def versions(recent: Recent, kind: str = "pods") -> list[str]:
-    return [value.metadata.resource_version for value in recent.of("job", kind)]
+def versions(recent: Recent, kind: str = "pods", *, cache: str = "") -> list[str]:
+    return [value.metadata.resource_version for value in recent.ahead_of(cache, "job", kind)]
 
 
 def test_a_write_is_remembered_until_the_cache_has_it() -> None:
@@ -52,14 +49,14 @@ def test_kinds_names_and_owners_are_told_apart() -> None:
     assert not recent.has_any("other")
 
 
-def test_what_the_cache_never_hears_of_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments: list[float] = [100.0, 100.0 + module.recent_max_s + 1]
-    clock: Any = type("Clock", (), {"monotonic": staticmethod(lambda: moments.pop(0))})
-    monkeypatch.setattr(module, "time", clock)
+def test_what_the_cache_never_hears_of_counts_until_it_is_further() -> None:
     recent = Recent()
     recent.remember("job", "pods", pod("5"))
 
-    assert versions(recent) == []
+    assert versions(recent, cache="4") == ["5"]
+    assert versions(recent, cache="") == ["5"]  # it must list again
+    assert versions(recent, cache="5") == []
+    assert not recent.has_any("job")
 
 
 @pytest.mark.parametrize(

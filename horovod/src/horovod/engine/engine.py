@@ -278,7 +278,7 @@ class Engine:
         entry = self._table.get(request.key)
         if entry is None:
             return
-        known = Repeat(request.key, 1 << made.number, entry.signature, entry.request)
+        known = Repeat(request.key, 1 << made.number, entry.signature)
         self._known[request.key] = known
         if request.process_set != 0:
             return

@@ -14,23 +14,21 @@ class Repeat:
 
     Attributes:
         signature: what must be unchanged for the agreement to hold.
-        request: makes what is told to the others when it does not hold.
         bit: of the name.
         asked: the arguments of an all-reduce in place of one tensor, but for tensor and name.
         shape: of its tensor.
         dtype: of its tensor.
     """
 
-    __slots__ = ("asked", "bit", "dtype", "key", "request", "shape", "signature")
+    __slots__ = ("asked", "bit", "dtype", "key", "shape", "signature")
     asked: tuple[Any, ...]
     shape: Any
     dtype: Any
 
-    def __init__(self, key: Key, bit: int, signature: Any, request: Callable[[], Request]) -> None:
+    def __init__(self, key: Key, bit: int, signature: Any) -> None:
         self.key = key
         self.bit = bit
         self.signature = signature
-        self.request = request
 
 
 class Entry:
@@ -58,12 +56,18 @@ class Entry:
     result: Any = None
     key: Any
     signature: Any
-    request: Any
+    request: Callable[[], Request]
     inputs: Any
     outputs: Any
 
     def __init__(
-        self, key: Key, signature: Any, request: Any, inputs: Any, outputs: Any, shape_result: Any
+        self,
+        key: Key,
+        signature: Any,
+        request: Callable[[], Request],
+        inputs: Any,
+        outputs: Any,
+        shape_result: Any,
     ) -> None:
         self.key = key
         self.signature = signature
@@ -98,7 +102,7 @@ class Again(Entry):
         self.result = tensor
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("key", "signature", "request", "asked"):
+        if name in ("key", "signature", "asked"):
             return getattr(self.repeat, name)
         if name in ("inputs", "outputs"):
             return (self.result,)

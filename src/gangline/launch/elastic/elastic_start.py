@@ -21,7 +21,14 @@ from typing import Any
 from gangline.errors import EXIT_RESUME, JobFailedError, UserError
 from gangline.launch.elastic.discovery import discover
 from gangline.launch.elastic.joined_hosts import JoinedHost, Joining, Rendezvous, serve_joining
-from gangline.launch.elastic.membership import COOL_DOWN_S, JOIN_LIMIT_S, Membership, TooFewRanksError, Worker
+from gangline.launch.elastic.membership import (
+    COOL_DOWN_S,
+    JOIN_LIMIT_S,
+    Membership,
+    TooFewRanksError,
+    Worker,
+    worker_variables,
+)
 from gangline.launch.host_session import HostSession
 from gangline.launch.hosts import Host
 from gangline.launch.mpirun import master_port
@@ -39,7 +46,6 @@ RANKS_SHOWN = 1000
 DISCOVERY_PERIOD_S = 1.0
 FREE_KIND = "elastic-free"
 """Of the record by which a worker says that it is inside of no generation."""
-WORKER_VARIABLE = "GANGLINE_ELASTIC_WORKER"
 EXIT_UNREACHABLE = 255
 """Of a worker whose host is gone, as ssh says it."""
 
@@ -288,7 +294,7 @@ class ElasticStart:
         is_local = self._options.is_local(worker.host)
         inherited = dict(self._options.environment)
         own = inherited if is_local else forwarded_variables(inherited)
-        return own | {WORKER_VARIABLE: str(worker.number), "PYTHONUNBUFFERED": "1"}
+        return own | worker_variables(worker.number)
 
     def _send(self, host: str, command: dict[str, Any]) -> None:
         self._sessions[host].send(command)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangline.errors import ClusterError, JobFailedError, UserError
-from gangline.launch.elastic.membership import JOIN_LIMIT_S
+from gangline.launch.elastic.membership import JOIN_LIMIT_S, worker_variables
 from gangline.launch.host_session import HostSession, read_events
 from gangline.launch.rank_start import RANK_SUPERVISOR
 from gangline.launch.remote_host import RemoteShell, is_this_host
@@ -238,8 +238,7 @@ class Joining:
                 supervisor.send(command)
 
     def _rank(self, number: int) -> dict[str, Any]:
-        own = {"GANGLINE_ELASTIC_WORKER": str(number), "PYTHONUNBUFFERED": "1"}
-        return {"rank": number, "argv": list(self.command), "env": own}
+        return {"rank": number, "argv": list(self.command), "env": worker_variables(number)}
 
     async def _tell(self, supervisor: HostSession, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

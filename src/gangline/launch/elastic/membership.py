@@ -22,6 +22,11 @@ JOIN_LIMIT_S = 600.0
 """So long it is waited for enough workers."""
 
 
+def worker_variables(number: int) -> dict[str, str]:
+    """Return the variables by which a worker knows its number; read in ``gangline.train.elastic.board``."""
+    return {"GANGLINE_ELASTIC_WORKER": str(number), "PYTHONUNBUFFERED": "1"}
+
+
 @dataclass(slots=True)
 class Worker:
     """A process.

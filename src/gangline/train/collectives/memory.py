@@ -220,18 +220,14 @@ class Memory:
         if array.nbytes < len(places) * RANGE_BYTES_SMALL:
             self._copy_small(self._slow.pwritev, array, places, sizes)
         else:
-            copy_ranges(
-                (sizes.cumsum() - sizes + array.ctypes.data).tolist(), places.tolist(), sizes.tolist()
-            )
+            copy_ranges(ranges_of(array, sizes), places.tolist(), sizes.tolist())
 
     def scatter(self, array: Array, places: Array, sizes: Array) -> None:
         """Copy an array of this memory to ranges of the process's memory; see `gather`."""
         if array.nbytes < len(places) * RANGE_BYTES_SMALL:
             self._copy_small(self._slow.preadv, array, places, sizes)
         else:
-            copy_ranges(
-                places.tolist(), (sizes.cumsum() - sizes + array.ctypes.data).tolist(), sizes.tolist()
-            )
+            copy_ranges(places.tolist(), ranges_of(array, sizes), sizes.tolist())
 
     def _copy_small(self, call: Any, array: Array, places: Array, sizes: Array) -> None:
         import numpy as np

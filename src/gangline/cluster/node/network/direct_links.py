@@ -3,7 +3,7 @@
 By way of the bridge a packet passes two links, and the queue of a processor at each: a message of 1 kB and
 its answer take 25 µs, over loopback 19 µs, over a link of the two pods' own 16 µs (100 kB: 64, 47, 40 µs; an
 AMD EPYC of 2 cores). A pod keeps its one address: a route to the other's leads over the link, whose ends have
-none. A link ends with either pod, and its routes with it.
+none. A link ends with either pod, and the route over it too.
 
 A second route as long, but dearer, leads by the bridge: a program that sends by an interface with an address
 (UCX, below MPICH) looks for the longest route of all, and takes the other pod for out of reach where that is
