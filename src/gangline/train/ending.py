@@ -93,8 +93,10 @@ def free_waiting(session: Session, error: PeerLostError) -> None:
 
 def give_up_waiting(error: PeerLostError) -> None:
     """Let what waits for other ranks in this process end with an error."""
+    from gangline.train.collectives.apart import abort_apart
     from gangline.train.collectives.rank_group import RankGroup
 
+    abort_apart()
     for group in RankGroup.groups.copy():
         group.give_up(error)
 

@@ -41,12 +41,29 @@ class Peers:
     Args:
         rank: this one.
         facts: what every rank said of itself at the start.
+        is_lost: whether one of them is lost, None where no launcher tells that.
+
+    Attributes:
+        is_lost: the same, and whether this generation of ranks is over; None where nobody tells.
+        given_up: why it is over, None while it is not.
     """
 
-    def __init__(self, rank: int, facts: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, rank: int, facts: Sequence[dict[str, Any]], is_lost: Callable[[], bool] | None = None
+    ) -> None:
         self._rank, self._facts = rank, facts
+        self.is_lost: Callable[[], bool] | None = (
+            None if is_lost is None else lambda: self.given_up is not None or is_lost()
+        )
+        self.given_up: PeerLostError | None = None
+        self._operations = 0
         self.ended_early: PeerLostError | None = None
         self.find_early_end: Callable[[], PeerLostError | None] = lambda: None
+
+    def next_operation(self) -> int:
+        """Return how many operations these ranks have begun together: the same number on all of them."""
+        self._operations += 1
+        return self._operations
 
     def name(self, rank: int) -> str:
         """Return ``rank 1 on node-2``."""
@@ -76,7 +93,8 @@ class Peers:
             limit_s: for ranks of other nodes, whose end nobody sees here.
 
         Raises:
-            PeerLostError: a rank ended without it, or did not come within the limit.
+            PeerLostError: a rank ended without it, is lost as the launcher says, or did not come within the
+                limit.
         """
         deadline = time.monotonic() + limit_s
         missing = [*range(len(self._facts))]
@@ -84,10 +102,22 @@ class Peers:
             while missing := not_there(store, name, missing):
                 if self.ended_without(store, name, missing):
                     raise RuntimeError("ranks have ended")
+                if self.is_lost is not None and self.is_lost():
+                    raise self.told(what)
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{', '.join(map(self.name, missing[:8]))} did not come")
+        except PeerLostError:
+            raise
         except RuntimeError as error:
             raise self.lost(error, what) from error
+
+    def told(self, what: str) -> PeerLostError:
+        """Return the error where the launcher says that a rank is lost; asks nobody, not the store either."""
+        if self.given_up is not None:
+            return self.given_up
+        if ranks := self.ended():
+            return self._ended(ranks, what)
+        return PeerLostError(f"a rank was lost while others waited in {what}", hint="the launcher names it")
 
     def lost(
         self, cause: BaseException, what: str, told: Callable[[], Sequence[int]] = tuple
@@ -113,6 +143,9 @@ class Peers:
         if not ranks:
             reason = str(cause).strip().partition("\n")[0]
             return PeerLostError(f"{what} with the other ranks failed: {reason}", hint="look at their logs")
+        return self._ended(ranks, what)
+
+    def _ended(self, ranks: Sequence[int], what: str) -> PeerLostError:
         shown = ", ".join(self.name(rank) for rank in ranks[:8]) + (" …" if len(ranks) > 8 else "")
         return PeerLostError(
             f"{shown} ended while others waited in {what}", ranks=ranks, hint="its log says why"

@@ -10,10 +10,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from gangline.errors import UserError
+from gangline.train.collectives.apart import group_apart
 from gangline.train.records import format_record
 from gangline.train.traffic import traffic
 
@@ -29,12 +31,14 @@ class StopRequest:
     Args:
         rank: this one.
         size: number of ranks, which all make one together.
+        is_lost: whether one of them is lost, None where no launcher tells that.
 
     Raises:
+        PeerLostError: one was lost before all had come.
         UserError: another thread than the main one makes it; only that one may take signals.
     """
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, is_lost: Callable[[], bool] | None = None) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise UserError("should_stop() was called first in a thread that cannot take signals")
         if rank == 0 and any(name in os.environ for name in _MPI_RANKS):
@@ -45,12 +49,12 @@ class StopRequest:
         self._is_agreed = False
         self._process = os.getpid()
         self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
-        self._group: Any = None
         self._asking: tuple[Any, Any] | None = None
-        if size > 1:
-            import torch.distributed as dist
-
-            self._group = dist.new_group(backend="gloo")  # of its own: nothing else waits in line
+        try:
+            self._group = group_apart(size, is_lost)
+        except Exception:
+            self.close()
+            raise
 
     def agreed(self) -> bool:
         """Return whether some rank had been asked when all ranks made the call before; the same on all."""

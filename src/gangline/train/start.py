@@ -183,7 +183,7 @@ class Session:
             PeerLostError: a rank ended that never came.
         """
         if self._stop_request is None:
-            self._stop_request = StopRequest(self.rank, self.size)
+            self._stop_request = StopRequest(self.rank, self.size, self.peers.is_lost)
         try:
             return self._stop_request.agreed()
         except RuntimeError as error:
@@ -228,7 +228,8 @@ class Session:
         import torch.distributed as dist
 
         if self.size > 1:
-            end_together(self)
+            is_lost, what = self.peers.is_lost, "the end of the training"
+            unless_lost(lambda: end_together(self), is_lost, lambda: self.peers.told(what))
         if self._stop_request is not None:
             self._stop_request.close()
         if self.watch is not None:
@@ -236,6 +237,11 @@ class Session:
             atexit.unregister(self.watch.close)
         dist.destroy_process_group()
         self.store = self.watch = None
+
+    def finish_saves(self) -> None:
+        """Return when nothing is being written behind the training; raises what `Checkpoints.wait` does."""
+        for checkpoints in self._checkpoints:
+            checkpoints.wait()
 
     def abandon(self) -> None:
         """Leave at once, waiting for nobody: ranks were lost, and others take this one's place."""
@@ -248,7 +254,8 @@ class Session:
         if self.watch is not None:
             self.watch.abandon()
             atexit.unregister(self.watch.close)
-        give_up_waiting(PeerLostError("this generation of ranks has ended"))
+        self.peers.given_up = PeerLostError("this generation of ranks has ended")
+        give_up_waiting(self.peers.given_up)
         for checkpoints in self._checkpoints:
             checkpoints.abandon()
         dist.destroy_process_group()
@@ -333,7 +340,7 @@ def init(
 
     from gangline.train.collectives.rank_group import RankGroup
 
-    peers = Peers(ranks.rank, facts)
+    peers = Peers(ranks.rank, facts, is_lost)
     RankGroup.peers, RankGroup.is_watched, RankGroup.shares_memory = peers, True, shared_memory
     RankGroup.is_lost = is_lost
 

@@ -16,12 +16,21 @@ Met = TypeVar("Met")
 LOOK_EVERY_S = 0.1
 
 
-def unless_lost(meet: Callable[[], Met], is_lost: Callable[[], bool] | None) -> Met:
+def _while_meeting() -> PeerLostError:
+    return PeerLostError("a rank was lost while the others met")
+
+
+def unless_lost(
+    meet: Callable[[], Met],
+    is_lost: Callable[[], bool] | None,
+    lost: Callable[[], PeerLostError] = _while_meeting,
+) -> Met:
     """Return what ``meet`` returns.
 
     Args:
         meet: waits for other ranks.
         is_lost: whether one of them is lost; None where nobody knows, and ``meet`` waits as long as it does.
+        lost: the error, which says what was waited for.
 
     Raises:
         PeerLostError: one was lost before they had met.
@@ -42,7 +51,7 @@ def unless_lost(meet: Callable[[], Met], is_lost: Callable[[], bool] | None) -> 
     while thread.is_alive():
         thread.join(LOOK_EVERY_S)
         if thread.is_alive() and is_lost():
-            raise PeerLostError("a rank was lost while the others met")
+            raise lost()
     if failed:
         raise failed[0]
     return met[0]

@@ -6,51 +6,19 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from elastic_launch import LIMIT_S, Launch
 
 from gangline.errors import EXIT_RESUME
 
 pytestmark = pytest.mark.train
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
-LIMIT_S = 150.0
 RECOVERY_MAX_S = 10.0
-BEGIN = re.compile(r"worker (\d+) pid (\d+) is rank (\d+) of (\d+) at step (\d+) (\S+)")
 LOSS = re.compile(r"loss of step (\d+): (\S+)")
-
-
-class Launch:
-    """A running `gangline launch`."""
-
-    def __init__(self, folder: Path, environment: dict[str, str], *words: str) -> None:
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "gangline", "launch", *words],
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def begins(self, size: int) -> list[tuple[int, ...]]:
-        """Return worker, pid, rank, size and step of all who began in a generation of this size."""
-        found = [tuple(map(int, match.groups()[:5])) for match in BEGIN.finditer(self.text())]
-        return [one for one in found if one[3] == size]
-
-    def wait_for(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            assert time.monotonic() < deadline, f"waited for {what}: {self.text()}"
-            assert self.process.poll() is None, self.text()
-            time.sleep(0.05)
 
 
 def losses(text: str) -> dict[int, float]:
@@ -103,8 +71,7 @@ def test_a_killed_rank_costs_seconds_and_a_new_host_joins_at_the_next_commit(
         assert next(one for one in again if one[2] == 0)[0] in old
         assert launch.process.wait(LIMIT_S) == 0, launch.text()
     finally:
-        launch.process.kill()
-        launch.process.wait()
+        launch.end()
 
     found = losses(launch.text())
     assert found.keys() == alone.keys()
@@ -128,8 +95,7 @@ def test_rank_that_dies_while_the_others_meet_it_costs_seconds(
         assert {one[0]: one[1] for one in launch.begins(2)} == {0: old[0], 2: old[2]}
         assert launch.begins(3) == []
     finally:
-        launch.process.kill()
-        launch.process.wait()
+        launch.end()
 
 
 def test_too_many_losses_end_all_and_name_the_last(torch_python: str, tmp_path: Path, ranks) -> None:
@@ -143,8 +109,7 @@ def test_too_many_losses_end_all_and_name_the_last(torch_python: str, tmp_path: 
 
         assert launch.process.wait(LIMIT_S) == 128 + signal.SIGKILL
     finally:
-        launch.process.kill()
-        launch.process.wait()
+        launch.end()
     assert "was killed by signal 9 (SIGKILL): failed; ranks were lost once, --max-restarts 0" in launch.text()
 
 
@@ -157,6 +122,5 @@ def test_ranks_that_save_when_asked_to_stop_end_with_75(torch_python: str, tmp_p
 
         assert launch.process.wait(LIMIT_S) == EXIT_RESUME, launch.text()
     finally:
-        launch.process.kill()
-        launch.process.wait()
+        launch.end()
     assert "all ranks saved and ended" in launch.text()

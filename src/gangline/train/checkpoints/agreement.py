@@ -8,12 +8,14 @@ from typing import Any
 
 from gangline.errors import GanglineError, UserError
 from gangline.train.environment import Ranks
-from gangline.train.peers import Peers
-from gangline.train.rendezvous import exchange
+from gangline.train.peers import PeerLostError, Peers
+from gangline.train.rendezvous import RendezvousError, exchange
+from gangline.train.unless_lost import unless_lost
 
 WRITE_LIMIT_S = 3600.0
 """One rank may write for so much longer than the others: rank 0 writes what is the same on all."""
 
+_WHAT = "a checkpoint"
 Facts = dict[str, Any]
 
 
@@ -35,9 +37,7 @@ class Agreement:
     """
 
     def __init__(self, folder: Path, ranks: Ranks, store: Any, peers: Peers) -> None:
-        global _begun
-        _begun += 1
-        self._name, self._said = f"checkpoint/{_begun}", 0
+        self._name, self._said = f"checkpoint/{peers.next_operation()}", 0
         self._folder, self._ranks, self._store, self._peers = folder, ranks, store, peers
 
     def together(self, doing: str, work: Callable[[], Facts]) -> list[Facts]:
@@ -46,7 +46,10 @@ class Agreement:
         Raises:
             UserError: a rank's part broke a rule of ours; raised on all.
             CheckpointError: a rank's part failed; raised on all.
+            PeerLostError: a rank ended, or these ranks are over: others may have taken their places.
         """
+        if self._peers.given_up is not None:
+            raise self._peers.given_up
         cause: Exception | None = None
         try:
             facts = work()
@@ -65,17 +68,23 @@ class Agreement:
         """Return what every rank says, in the order of the ranks.
 
         Raises:
-            PeerLostError: a rank ended without a word, or said none for an hour.
+            PeerLostError: a rank ended without a word, is lost as the launcher says, or is silent for an hour.
         """
         self._said += 1
-        name = f"{self._name}/{self._said}"
-        return exchange(self._store, self._ranks, facts, name=name, wait=self._wait)
+        name, peers = f"{self._name}/{self._said}", self._peers
+        try:
+            return unless_lost(
+                lambda: exchange(self._store, self._ranks, facts, name=name, wait=self._wait),
+                peers.is_lost,
+                lambda: peers.told(_WHAT),
+            )
+        except PeerLostError:
+            raise
+        except (RuntimeError, RendezvousError) as error:  # the store is gone
+            raise peers.lost(error, _WHAT) from error
 
     def _wait(self, name: str) -> None:
-        self._peers.wait_for_all(self._store, name, "a checkpoint", WRITE_LIMIT_S)
-
-
-_begun = 0  # operations, the same number on all ranks, for they begin them together
+        self._peers.wait_for_all(self._store, name, _WHAT, WRITE_LIMIT_S)
 
 
 def _problem_of(error: Exception) -> Facts:

@@ -11,25 +11,41 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gangline.errors import GanglineError, UserError
 from gangline.train.checkpoint_log import KIND
 from gangline.train.checkpoints import checkpoint_contents, same_state, sharded_state
 from gangline.train.checkpoints.agreement import Agreement
-from gangline.train.checkpoints.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
+from gangline.train.checkpoints.behind import Behind
+from gangline.train.checkpoints.checkpoint_file import (
+    Name,
+    digest_of,
+    is_sharded,
+    is_whole,
+    name_of,
+    remove,
+    remove_leftovers,
+)
 from gangline.train.checkpoints.checkpoint_save import Saving
 from gangline.train.checkpoints.due import Due
+from gangline.train.checkpoints.folder_lock import FolderLock
 from gangline.train.checkpoints.random_states import random_states, set_random_states
 from gangline.train.checkpoints.snapshot import Snapshots
+from gangline.train.collectives.apart import group_apart
 from gangline.train.environment import Ranks
-from gangline.train.peers import Peers
+from gangline.train.peers import PeerLostError, Peers
 from gangline.train.records import format_record
+from gangline.train.unless_lost import unless_lost
+
+ABANDON_LIMIT_S = 2.0
+"""So long is a save waited for that is not to be completed: to let go of what the ranks have in common."""
+_RUN_BYTES = 8
+_SEEN = ".seen-by-rank-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +93,28 @@ class Checkpoints:
             raise UserError(f"checkpoints in `{folder}`: keep={keep} keeps none; keep at least 1")
         self._folder, self._ranks, self._store, self._keep = folder, ranks, store, keep
         self._device_type, self._peers = device_type, peers
-        self._lock: IO[bytes] | None = None
-        self._behind: _Behind | None = None
+        self._lock = FolderLock(folder)
+        self._behind: Behind | None = None
         self._snapshots = Snapshots()
         self._interval_steps: int | None = None
         self._apart: tuple[Any, Any] | None = None
-        problem = ""
+        run, problem = os.urandom(_RUN_BYTES).hex(), ""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if ranks.rank == 0:
-                problem = self._take_lock()
-                (folder / ".seen-by-rank-0").write_text(_store_name(store), encoding="ascii")
+                problem = "" if self._lock.take() else "another training writes there"
+                (folder / _SEEN).write_text(run, encoding="ascii")
         except OSError as error:
             problem = f"{error.strerror or error}"
-        facts = self._agreement().exchange({"problem": problem})
+        facts = self._agreement().exchange({"problem": problem, "run": run})
         if found := next((str(fact["problem"]) for fact in facts if fact["problem"]), ""):
             raise UserError(f"cannot keep checkpoints in `{folder}`: {found}", hint="name another folder")
+        self._run = str(facts[0]["run"])
         self._due = Due(folder, ranks.rank, ranks.size)
-        self._sees_rank_0 = ranks.rank == 0 or self._reads_of_rank_0()
+        self._sees_rank_0 = ranks.rank == 0 or self._reads(self._run)
         self._writes_model = ranks.rank == 0 or (ranks.local_rank == 0 and not self._sees_rank_0)
-        for draft in folder.glob(f".*.rank-{ranks.rank}.part"):
-            remove(draft)
+        if self._writes_model:
+            remove_leftovers(folder, self._run)
 
     def save(self, step: int, state: Any, *, own: Any = None, wait: bool = True) -> None:
         """Write a checkpoint; when it returns on any rank, the step is complete on disk.
@@ -142,7 +159,9 @@ class Checkpoints:
 
     def _write_behind(self, step: int, state: Any, own: Any, states: Any) -> None:
         if self._apart is None:  # all ranks come here together
-            self._apart = self._store.clone(), _group_apart(self._ranks.size)
+            is_lost = self._peers.is_lost
+            store = unless_lost(self._store.clone, is_lost)
+            self._apart = store, group_apart(self._ranks.size, is_lost)
         store, group = self._apart
         agreement = Agreement(self._folder, self._ranks, store, self._peers)
         saving = self._saving(step, group)
@@ -151,7 +170,7 @@ class Checkpoints:
             saving.compared = same_state.marks_of(state)
             state = None
         state, own = self._snapshots.take({"state": state, "own": own}).values()
-        self._behind = _Behind(lambda: self._write(agreement, saving, state, own, states))
+        self._behind = Behind(lambda: self._write(agreement, saving, state, own, states))
 
     def wait(self) -> None:
         """Return when nothing is being written any more.
@@ -171,7 +190,7 @@ class Checkpoints:
 
     def _saving(self, step: int, group: Any = None) -> Saving:
         return Saving(
-            *(self._folder, step, self._ranks, group),
+            *(self._folder, step, self._ranks, self._run, group),
             writes_model=self._writes_model,
             sees_rank_0=self._sees_rank_0,
         )
@@ -190,8 +209,8 @@ class Checkpoints:
             done = agreement.together(doing, lambda: saving.commit_model(said))
             if any(one["has_older"] for one in done):  # until now they were the step
                 agreement.together(doing, saving.remove_older)
-        except GanglineError:
-            saving.drop()
+        except GanglineError as error:
+            saving.drop(has_failed=not isinstance(error, PeerLostError))
             raise
         if self._ranks.rank == 0:  # what came before is not lost: who chooses whom to end reads it
             sys.stdout.write(format_record(KIND, step=step))
@@ -240,17 +259,14 @@ class Checkpoints:
             self.wait()
             self._due.write_history(is_open=False)
         finally:
-            self._unlock()
+            self._lock.release()
 
     def abandon(self) -> None:
-        """Let another training use the folder, waiting for nothing: what was not complete is not."""
-        self._behind = None
-        self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        """Let others use the folder, once `Peers.given_up` is set: what is not complete stays so."""
+        behind, self._behind, self._apart = self._behind, None, None
+        if behind is not None:
+            behind.abandon(ABANDON_LIMIT_S)
+        self._lock.release()
 
     # Files -------------------------------------------------------------------------------------------------
 
@@ -362,59 +378,12 @@ class Checkpoints:
                 "makes itself, of the optimizer too",
             )
 
-    def _reads_of_rank_0(self) -> bool:
+    def _reads(self, run: str) -> bool:
+        """Return whether rank 0 of a run has written into the folder that this rank sees."""
         try:
-            text = (self._folder / ".seen-by-rank-0").read_text(encoding="ascii")
+            return (self._folder / _SEEN).read_text(encoding="ascii") == run
         except OSError:
             return False
-        return text == _store_name(self._store)
-
-    def _take_lock(self) -> str:
-        import fcntl
-
-        self._lock = (self._folder / ".lock").open("wb")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            return "another training writes there"
-        except OSError:
-            pass  # a file system without locks
-        return ""
-
-
-class _Behind:
-    """One save that is written by a thread of its own, which a process that ends waits for."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write = write
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="gangline-checkpoint")
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._write()
-        except Exception as error:  # noqa: BLE001 - raised again by who waits for this save
-            self._error = error
-
-    def finish(self) -> None:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-
-def _group_apart(size: int) -> Any:
-    """Return a group for collectives beside those of the training; all ranks call it together."""
-    import torch.distributed as dist
-
-    return dist.new_group(backend="gloo") if size > 1 else None
-
-
-def _store_name(store: Any) -> str:
-    """Return a name of this run: made by whoever asks first, the same for all ranks."""
-    made = store.compare_set("checkpoint/run", "", os.urandom(8).hex())
-    return bytes(made).decode()
 
 
 def _resuming(step: int) -> str:

@@ -76,6 +76,26 @@ def is_sharded(path: Path) -> bool:
     return name is not None and name.kind == "sharded-model"
 
 
+def draft_path(folder: Path, step: int, name: str) -> Path:
+    """Return where something of a step lies until it is complete."""
+    return folder / f".step-{step:08d}.{name}.part"
+
+
+def remove_leftovers(folder: Path, run: str) -> None:
+    """Remove what incomplete saves have left: drafts of other runs, and files of a save that has no model.
+
+    Nobody of this run saves meanwhile.
+    """
+    for draft in folder.glob(".step-*.part"):
+        if not draft.stem.endswith(f".{run}"):
+            remove(draft)
+    named = [(path, name) for path in folder.iterdir() if (name := name_of(path)) is not None]
+    complete = {(name.step, name.save) for _, name in named if name.is_model}
+    for path, name in named:
+        if (name.step, name.save) not in complete:
+            remove(path)
+
+
 class Draft:
     """A file that is written and not yet in its place.
 
@@ -83,12 +103,12 @@ class Draft:
         folder: of the checkpoints.
         step: after which it is saved.
         place: what the name says between step and digest.
-        rank: who writes it.
+        writer: who writes it, a rank of one run: no other one has this name.
     """
 
-    def __init__(self, folder: Path, step: int, place: str, rank: int) -> None:
+    def __init__(self, folder: Path, step: int, place: str, writer: str) -> None:
         self._folder, self._step, self._place = folder, step, place
-        self._path = folder / f".step-{step:08d}.{place}.rank-{rank}.part"
+        self._path = draft_path(folder, step, f"{place}.{writer}")
         self._digest = ""
 
     def write(self, value: Any, **given: Any) -> None:

@@ -14,6 +14,7 @@ from gangline.train.checkpoints.checkpoint_file import (
     Draft,
     digest_of,
     digest_of_names,
+    draft_path,
     name_of,
     remove,
     sync_folder,
@@ -30,6 +31,7 @@ class Saving:
         folder: of the checkpoints.
         step: after which is saved.
         ranks: this rank's place.
+        run: name of these ranks, which no others have that save there before or after them.
         group: for collectives beside those of the training; None for torch's own.
         writes_model: this rank writes what is the same on all.
         sees_rank_0: its folder is rank 0's.
@@ -40,22 +42,31 @@ class Saving:
     """
 
     def __init__(
-        self, folder: Path, step: int, ranks: Ranks, group: Any, *, writes_model: bool, sees_rank_0: bool
+        self,
+        folder: Path,
+        step: int,
+        ranks: Ranks,
+        run: str,
+        group: Any,
+        *,
+        writes_model: bool,
+        sees_rank_0: bool,
     ) -> None:
         self._folder, self.step, self._ranks, self._group = folder, step, ranks, group
+        self._writer = f"rank-{ranks.rank}.{run}"
         self._writes_model, self._sees_rank_0 = writes_model, sees_rank_0
         self._mine = self._draft(f"rank-{ranks.rank}-of-{ranks.size}")
         self._model = self._draft("model")
         self._shards: sharded_state.Shards | None = None
         # All ranks write into this one, and rank 0 answers for it.
-        self._shards_draft = folder / f".step-{step:08d}.shards.rank-0.part"
+        self._shards_draft = draft_path(folder, step, f"shards.{run}")
         self._own: Path | None = None
         self._save = ""
         self.marks: dict[str, str] = {}
         self.compared: dict[str, str] | None = None
 
     def _draft(self, place: str) -> Draft:
-        return Draft(self._folder, self.step, place, self._ranks.rank)
+        return Draft(self._folder, self.step, place, self._writer)
 
     def write_drafts(self, state: Any, own: Any, random_states: Facts) -> Facts:
         """Write what this rank writes alone, and prove that it can be read; nothing has a name yet.
@@ -133,10 +144,18 @@ class Saving:
         sync_folder(self._folder)
         return folder
 
-    def drop(self) -> None:
-        """Remove what has no name yet, and what belongs to a save that has no model: the disk may be full."""
+    def drop(self, *, has_failed: bool) -> None:
+        """Remove what has no name yet, and what belongs to a save that has no model: the disk may be full.
+
+        Args:
+            has_failed: on all ranks; else one that is not lost may still complete it.
+        """
         self._mine.drop()
-        if self._own is not None and not any(self._folder.glob(f"step-*model-*.{self._save}.pt")):
+        if (
+            has_failed
+            and self._own is not None
+            and not any(self._folder.glob(f"step-*model-*.{self._save}.pt"))
+        ):
             remove(self._own)
         self._model.drop()
         if self._ranks.rank == 0:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gangline.errors import UserError
 from gangline.train.elastic.board import Board
+from gangline.train.ending import give_up_waiting
 from gangline.train.peers import PeerLostError
 
 LOOK_EVERY_S = 0.2
@@ -50,6 +51,6 @@ class LossWatch:
 def _free() -> None:
     from gangline.train.collectives.rank_group import RankGroup
 
+    give_up_waiting(PeerLostError("the launcher says that a rank was lost"))
     for group in RankGroup.groups.copy():
-        group.give_up(PeerLostError("the launcher says that a rank was lost"))
         group.abort()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from gangline.errors import ClusterError
 from gangline.train import start
+from gangline.train.checkpoints.agreement import CheckpointError
 from gangline.train.elastic.board import Board
 from gangline.train.elastic.loss_watch import LossWatch
 from gangline.train.elastic.state import ElasticState, RanksChangeError
@@ -64,7 +65,7 @@ def run_elastic(
         except RanksChangeError as change:
             reason = "the ranks change"
             _clear_frames(change)
-        except (PeerLostError, ClusterError, RuntimeError) as error:
+        except (PeerLostError, CheckpointError, ClusterError, RuntimeError) as error:
             if not board.ends_within(LOSS_LIMIT_S):
                 raise
             reason = str(error)

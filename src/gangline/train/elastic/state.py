@@ -38,6 +38,7 @@ class ElasticState:
         Raises:
             RanksChangeError: a rank was lost or comes: the function that trains is called again.
             PeerLostError: a rank ended that never came.
+            CheckpointError: the ranks change, and what was saved behind the training could not be written.
 
         Cost: a copy of all tensors, and one number reduced over all ranks.
         """
@@ -45,6 +46,7 @@ class ElasticState:
         if self._board is None or self._session is None:
             return
         if self._session.reduce({"changing": float(self._board.is_changing())}, "max")["changing"]:
+            self._session.finish_saves()
             raise RanksChangeError
 
     def keep(self) -> None:
