@@ -1,4 +1,4 @@
-"""An elastic training that saves; says where it begins and what it saved: FOLDER STEPS PAUSE_S waits|behind."""
+"""An elastic training that saves; says where it begins, what it saved: FOLDER STEPS PAUSE_S waits|behind."""
 
 import os
 import sys

@@ -68,7 +68,7 @@ class Agreement:
         """Return what every rank says, in the order of the ranks.
 
         Raises:
-            PeerLostError: a rank ended without a word, is lost as the launcher says, or is silent for an hour.
+            PeerLostError: a rank ended without a word, is lost as the launcher says, or silent for an hour.
         """
         self._said += 1
         name, peers = f"{self._name}/{self._said}", self._peers

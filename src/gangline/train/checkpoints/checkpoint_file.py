@@ -92,7 +92,7 @@ def remove_leftovers(folder: Path, run: str) -> None:
     named = [(path, name) for path in folder.iterdir() if (name := name_of(path)) is not None]
     complete = {(name.step, name.save) for _, name in named if name.is_model}
     for path, name in named:
-        if (name.step, name.save) not in complete:
+        if complete.isdisjoint({(name.step, name.save), (name.step, "")}):
             remove(path)
 
 
