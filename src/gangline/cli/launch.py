@@ -93,7 +93,7 @@ def command(
     if elastic is not None:
         from gangline.launch.elastic.elastic_start import run_elastic
 
-        run_elastic([] if elastic.discovery and not has_hosts else found, options, elastic, folder, say)
+        run_elastic([] if elastic.discovery else found, options, elastic, folder, say)
         return
     places = plan_ranks(found, sum(host.slots for host in found) if ranks is None else ranks)
     run_launch(Launch(places, options, use_mpi, check, output_folder=folder), say)

@@ -102,6 +102,11 @@ def read_elastic(
             "--rendezvous takes the hosts that come, and others are named too",
             hint="leave --hosts, --hostfile and --host-discovery-script out",
         )
+    if script and has_hosts:
+        raise UserError(
+            "--host-discovery-script names the hosts, and --hosts or --hostfile name others",
+            hint="leave --hosts and --hostfile out",
+        )
     told: Mapping[str, str] = {}
     if not (meeting or script or has_hosts) and environment.get("PET_RDZV_ENDPOINT"):
         told, meeting = environment, environment["PET_RDZV_ENDPOINT"]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.errors import EXIT_RESUME, JobFailedError, UserError
-from gangline.launch.elastic.discovery import discover
+from gangline.launch.elastic.discovery import HostDiscovery
 from gangline.launch.elastic.joined_hosts import JoinedHost, Joining, Rendezvous, serve_joining
 from gangline.launch.elastic.membership import (
     COOL_DOWN_S,
@@ -43,7 +43,6 @@ TICK_S = 0.1
 RANKS_MAX = 4096
 RANKS_SHOWN = 1000
 """For so many there is room before lines of output, where no most is given."""
-DISCOVERY_PERIOD_S = 1.0
 FREE_KIND = "elastic-free"
 """Of the record by which a worker says that it is inside of no generation."""
 EXIT_UNREACHABLE = 255
@@ -114,7 +113,7 @@ class ElasticStart:
     """One elastic run.
 
     Args:
-        hosts: with slots; those of the first look where a program names them.
+        hosts: with slots; none where a program names them.
         options: how workers are started.
         elastic: how their number may change.
         output: of all workers, by their numbers.
@@ -139,6 +138,7 @@ class ElasticStart:
             cool_down_s=elastic.cool_down_s,
             join_limit_s=elastic.join_limit_s,
         )
+        self._own_hosts = {host.name for host in hosts}
         self._sessions: dict[str, HostSession | JoinedHost] = {}
         self._addresses: dict[str, dict[str, str]] = {}
         self._followers: set[asyncio.Task[None]] = set()
@@ -158,6 +158,7 @@ class ElasticStart:
 
         Raises:
             JobFailedError: the training could not go on; the message names the rank that was lost last.
+            DiscoveryError: the program that names hosts failed at its first call.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -166,16 +167,15 @@ class ElasticStart:
         if listener is not None and self._elastic.rendezvous is not None:
             server = await serve_joining(listener, self._elastic.rendezvous.job, self._join)
         began = time.monotonic()
-        looked = began - DISCOVERY_PERIOD_S
+        looking = asyncio.create_task(self._look_for_hosts())
         try:
             while not self._is_over():
                 await asyncio.sleep(TICK_S)
                 now = time.monotonic()
+                if looking.done():
+                    looking.result()
                 if self._signal:
                     continue
-                if self._elastic.discovery and now - looked >= DISCOVERY_PERIOD_S:
-                    looked = now
-                    self._members.change_hosts(await self._discover())
                 await self._start(self._members.starts(now))
                 for worker in self._members.late(now):
                     self._send(worker.host, {"kill": [worker.number]})
@@ -184,20 +184,23 @@ class ElasticStart:
             self._failure = error
         finally:
             ended = self._error()
+            looking.cancel()
             if server is not None:
                 server.close()
             for session in self._sessions.values():
                 session.send({"stop": True, "end": ended.exit_code if ended else 0})
             await asyncio.gather(*(session.close() for session in self._sessions.values()))
-            await asyncio.gather(*self._followers, return_exceptions=True)
+            await asyncio.gather(looking, *self._followers, return_exceptions=True)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 loop.remove_signal_handler(number)
             self._output.close()
         if ended is not None:
             raise ended
 
-    async def _discover(self) -> Sequence[Host]:
-        return await discover(self._elastic.discovery, self._members.hosts, self._elastic.discovered_slots)
+    async def _look_for_hosts(self) -> None:
+        if program := self._elastic.discovery:
+            discovery = HostDiscovery(program, self._elastic.discovered_slots, self._say)
+            await discovery.run(self._members.change_hosts)
 
     def _is_over(self) -> bool:
         if self._failure is not None:
@@ -250,14 +253,15 @@ class ElasticStart:
 
     async def _start(self, workers: Sequence[Worker]) -> None:
         for host in dict.fromkeys(worker.host for worker in workers):
-            session = self._sessions.get(host)
-            if session is None or session.is_over:
-                session = await self._open(host)
+            # A host that came by itself may have gone while another one was opened.
             ranks = [
                 {"rank": worker.number, "argv": list(self._options.command), "env": self._environment(worker)}
                 for worker in workers
-                if worker.host == host
+                if worker.host == host and worker.state != "ended"
             ]
+            if not ranks:
+                continue
+            session = self._sessions.get(host) or await self._open(host)
             session.send({"board": self._board})
             session.send({"start": ranks, "cwd": self._options.cwd})
 
@@ -279,13 +283,23 @@ class ElasticStart:
         session.send({"ports": [], "stay": True})
         self._followers.add(asyncio.create_task(self._follow(session)))
 
-    def _join(self, host: JoinedHost) -> None:
-        """Take a host that has come by itself; one of its name that was there is gone."""
-        if isinstance(before := self._sessions.get(host.host), JoinedHost) and not before.is_over:
-            self._host_ended(before, "it has come anew")
+    async def _join(self, host: JoinedHost) -> None:
+        """Take a host that has come by itself.
+
+        Raises:
+            UserError: one of its name is there, and answers.
+        """
+        name = host.host
+        if name in self._own_hosts:
+            raise _name_taken(name, "the leader's own host")
+        while isinstance(before := self._sessions.get(name), JoinedHost):
+            if await before.is_alive():
+                raise _name_taken(name, f"a host at {before.address}")
+            self._host_ended(before, "it answers no more, and has come anew")
+            before.kill()
         self._take(host)
-        others = [one for one in self._members.hosts if one.name != host.host]
-        self._members.change_hosts([*others, Host(host.host, host.slots)])
+        others = [one for one in self._members.hosts if one.name != name]
+        self._members.change_hosts([*others, Host(name, host.slots)])
 
     def _leave(self, name: str) -> None:
         self._members.change_hosts([one for one in self._members.hosts if one.name != name])
@@ -301,24 +315,41 @@ class ElasticStart:
 
     async def _follow(self, session: HostSession | JoinedHost) -> None:
         """Take a host's events until its session ends; workers that it had then are lost."""
-        async for event, number, payload in session.events():
-            if event == "hello":
-                self._addresses[session.host] = json.loads(payload)["addresses"]
-            elif event in ("out", "err"):
-                self._output.feed(number, "stdout" if event == "out" else "stderr", payload)
-            elif event == "leaving":
-                self._leave(session.host)
-            elif event == "failed":
-                self._say(f"worker {number} on {session.host} could not be started: {payload.decode()}")
-                self._ended(number, 127)
-            elif event == "exit":
-                self._output.end_rank(number)
-                self._ended(number, int(payload))
-        self._host_ended(session, session.last_words() or "its connection ended")
+        words = ""
+        try:
+            async for event, number, payload in session.events():
+                if self._sessions.get(session.host) is session:
+                    self._take_event(session.host, event, number, payload)
+        except (ValueError, KeyError, TypeError) as error:
+            words = f"it said what no host says ({error!r})"
+            session.kill()
+        self._host_ended(session, words or session.last_words() or "its connection ended")
+        await session.close()
+
+    def _take_event(self, host: str, event: str, number: int, payload: bytes) -> None:
+        """Take what a host says of itself and of its own workers; of others it has nothing to say."""
+        if event == "hello":
+            self._addresses[host] = json.loads(payload)["addresses"]
+            return
+        if event == "leaving":
+            self._leave(host)
+            return
+        worker = self._members.workers.get(number)
+        if worker is None or worker.host != host or worker.state == "ended":
+            return
+        if event in ("out", "err"):
+            self._output.feed(number, "stdout" if event == "out" else "stderr", payload)
+        elif event == "failed":
+            self._say(f"worker {number} on {host} could not be started: {payload.decode()}")
+            self._ended(number, 127)
+        elif event == "exit":
+            self._output.end_rank(number)
+            self._ended(number, int(payload))
 
     def _host_ended(self, session: HostSession | JoinedHost, words: str) -> None:
-        if self._sessions[session.host] is not session:
+        if self._sessions.get(session.host) is not session:
             return
+        del self._sessions[session.host]
         if lost := [worker for worker in self._members.alive() if worker.host == session.host]:
             self._host_lost(session.host, lost, words)
         if isinstance(session, JoinedHost):
@@ -381,6 +412,13 @@ class ElasticStart:
                 "all ranks saved and ended", exit_code=EXIT_RESUME, hint="start it again: it goes on there"
             )
         return None
+
+
+def _name_taken(name: str, by: str) -> UserError:
+    return UserError(
+        f"a host named `{name}` came to join, and {by} has that name",
+        hint="end that one, or start this one with another HOSTNAME",
+    )
 
 
 def _is_known(name: str) -> bool:

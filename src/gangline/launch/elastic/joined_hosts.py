@@ -3,6 +3,9 @@
 For pods and hosts that no remote shell reaches, such as the workers of a PyTorchJob. Who joins starts its own
 command by its own supervisor: all that it takes from the leader is how many ranks to start, which to end, and
 the board. As with torchrun's rendezvous, whoever reaches the port may join: that is for the network to bound.
+
+Of two hosts with one name the first stays as long as it answers, and the second is refused. One that answers
+no more is the same host before it came back: its connection is closed, and its ranks are lost.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +28,8 @@ from gangline.launch.rank_start import RANK_SUPERVISOR
 from gangline.launch.remote_host import RemoteShell, is_this_host
 
 HELLO_LIMIT_S = 10.0
+ANSWER_LIMIT_S = 5.0
+"""A host that is asked whether it is alive says so within this."""
 LEAVING_LIMIT_S = 25.0
 """For ranks that leave at their next commit: within the 30 s that a pod is given by default."""
 LINE_BYTES_MAX = 1 << 22
@@ -89,6 +94,7 @@ class JoinedHost:
     slots: int
     _reader: asyncio.StreamReader
     _writer: asyncio.StreamWriter
+    _heard: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def is_over(self) -> bool:
@@ -102,9 +108,21 @@ class JoinedHost:
         if not self.is_over:
             self._writer.write(json.dumps(command).encode() + b"\n")
 
-    def events(self) -> AsyncIterator[tuple[str, int, bytes]]:
+    async def events(self) -> AsyncIterator[tuple[str, int, bytes]]:
         """Yield (event, rank, payload) until it is gone."""
-        return read_events(self._reader)
+        async for event in read_events(self._reader):
+            self._heard.set()
+            yield event
+        self._heard.set()
+
+    async def is_alive(self) -> bool:
+        """Ask it something, and return whether it answers; somebody reads its `events` meanwhile."""
+        self._heard.clear()
+        self.send({"ports": []})  # it answers with its addresses
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                await self._heard.wait()
+        return self._heard.is_set() and not self.is_over
 
     async def close(self) -> int:
         """Let it go, once all has been sent."""
@@ -113,27 +131,41 @@ class JoinedHost:
         self._writer.close()
         return 0
 
+    def kill(self) -> None:
+        """Let it go at once, whatever was still to be sent."""
+        self._writer.transport.abort()
+
     def last_words(self) -> str:
         """Return nothing: it shows its own errors."""
         return ""
 
 
 async def serve_joining(
-    listener: socket.socket, job: str, join: Callable[[JoinedHost], None]
+    listener: socket.socket, job: str, join: Callable[[JoinedHost], Awaitable[None]]
 ) -> asyncio.Server:
-    """Give every host that comes to ``join``."""
+    """Give every host that comes to ``join``, and tell it the UserError that this raises."""
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HELLO_LIMIT_S):
                 hello = json.loads(await reader.readline())
-            if hello["job"] != job:
-                raise ValueError
-            _keep_alive(writer)
             address = str(writer.get_extra_info("peername")[0])
-            join(JoinedHost(str(hello["host"]), address, int(hello["slots"]), reader, writer))
+            host = JoinedHost(str(hello["host"]), address, int(hello["slots"]), reader, writer)
+            its_job = str(hello["job"])
         except (TimeoutError, ValueError, KeyError, TypeError, ConnectionError):
-            writer.close()  # whoever it is, it is none of this job
+            writer.close()  # whoever it is, it is no host of ours
+            return
+        _keep_alive(writer)
+        try:
+            if its_job != job:
+                raise UserError(
+                    f"a host of job `{its_job}` came to the leader of another one",
+                    hint="give all hosts of a job the same PET_RDZV_ID, and each job a port of its own",
+                )
+            await join(host)
+        except UserError as error:
+            writer.write(json.dumps({"refused": error.message, "hint": error.hint}).encode() + b"\n")
+            await host.close()
 
     return await asyncio.start_server(take, sock=listener, limit=LINE_BYTES_MAX)
 
@@ -167,6 +199,8 @@ class Joining:
     cwd: str
     say: Callable[[str], None]
     _code: int | None = field(default=None, init=False)
+    _refusal: UserError | None = field(default=None, init=False)
+    _is_taken: bool = field(default=False, init=False)
     _is_asked: bool = field(default=False, init=False)
     _running: set[int] = field(default_factory=set, init=False)
 
@@ -175,12 +209,11 @@ class Joining:
 
         Raises:
             ClusterError: there is no leader.
+            UserError: it does not take this host.
             JobFailedError: the training failed, its leader is gone, or this host was asked to leave.
         """
         reader, writer = await self._connect()
         _keep_alive(writer)
-        where = f"{self.rendezvous.host}:{self.rendezvous.port}"
-        self.say(f"joined {where}, which shows what ranks write")
         program = RANK_SUPERVISOR.read_text(encoding="utf-8")
         supervisor = await HostSession.open("", RemoteShell(), program, is_local=True)
         loop, leaving = asyncio.get_running_loop(), asyncio.Event()
@@ -199,12 +232,18 @@ class Joining:
             await asyncio.gather(*tasks, return_exceptions=True)
             await supervisor.close()
             writer.close()
+        if self._refusal is not None:
+            raise self._refusal
         if self._is_asked:
             raise JobFailedError("asked to leave: ranks of this host have ended", exit_code=128 + 15)
         if self._code is None:
-            raise JobFailedError(f"the leader at {where} is gone: ranks of this host were ended")
+            raise JobFailedError(f"the leader at {self._where} is gone: ranks of this host were ended")
         if self._code:
             raise JobFailedError("the training failed; its leader says why", exit_code=self._code)
+
+    @property
+    def _where(self) -> str:
+        return f"{self.rendezvous.host}:{self.rendezvous.port}"
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         name = os.environ.get("HOSTNAME") or socket.gethostname()
@@ -218,7 +257,7 @@ class Joining:
             except OSError as error:
                 if time.monotonic() > until:
                     raise ClusterError(
-                        f"nobody leads at {self.rendezvous.host}:{self.rendezvous.port}: {error}",
+                        f"nobody leads at {self._where}: {error}",
                         hint="`gangline launch` on that host leads; see whether it runs",
                     ) from error
                 await asyncio.sleep(_RETRY_S)
@@ -231,6 +270,12 @@ class Joining:
         with suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 command = json.loads(line)
+                if "refused" in command:
+                    self._refusal = UserError(command["refused"], hint=command["hint"])
+                    return
+                if not self._is_taken:
+                    self._is_taken = True
+                    self.say(f"joined {self._where}, which shows what ranks write")
                 if "start" in command:
                     command = {"start": [self._rank(number) for number in command["start"]], "cwd": self.cwd}
                 if "end" in command:
