@@ -6,7 +6,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from horovod.engine.agreement import ALLGATHER, ALLREDUCE, JOIN, LEAVE, Request, dump, load_requests
+import pytest
+
+from horovod.engine.agreement import (
+    ADD_SET,
+    ALLGATHER,
+    ALLREDUCE,
+    JOIN,
+    LEAVE,
+    REMOVE_SET,
+    Request,
+    dump,
+    load_requests,
+)
 from horovod.engine.batches import make_batches
 from horovod.engine.negotiation import Coordinator, Decision, set_bits
 
@@ -116,3 +128,23 @@ def test_batches_keep_to_the_threshold_and_to_one_type() -> None:
 
     names = [[one.request.name for one in batch.agreements] for batch in batches]
     assert names == [["0", "1", "2"], ["half"], ["3", "4"]]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("is_late", [True, False])
+def test_what_waits_for_a_process_set_that_is_removed_is_an_error(is_known: bool, is_late: bool) -> None:
+    coordinator = Coordinator(3, 10)
+    (added,) = agreed(coordinator, *[Request("add", ADD_SET, splits=(0, 1))] * 3).agreements
+    inside = replace(GRADIENT, process_set=added.answer)
+    number = agreed(coordinator, inside, inside).agreements[0].number
+    message = (1 << number, []) if is_known else (0, [inside])
+    remove = [Request("remove", REMOVE_SET, root=added.answer)]
+
+    decisions = [] if is_late else [coordinator.receive(0, *message)]
+    decisions += [coordinator.receive(rank, 0, remove) for rank in (0, 1, 2)]
+    decisions += [coordinator.receive(0, *message)] if is_late else []
+
+    made = [one for decision in decisions for one in decision.agreements]
+    errors = {one.request.name: one.error for one in made}
+    assert errors == {"remove": "", "w": f"allreduce w: process set {added.answer} was removed"}
+    assert coordinator.waiting() == {}

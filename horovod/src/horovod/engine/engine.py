@@ -104,15 +104,27 @@ class Engine:
             ValueError: one of this name is in flight.
             HorovodInternalError: the job has ended or has lost a rank.
         """
+        # Each line is atomic: any thread may submit, and none waits for a lock. Once the name is taken nobody
+        # agrees on it anew, so what is known of it is read after that, and so is a failure.
+        if self._table.setdefault(entry.key, entry) is not entry:
+            raise _in_flight(entry.key)
         if self._failure:
+            self._table.pop(entry.key, None)
             raise HorovodInternalError(self._failure)
         known = self._known.get(entry.key)
         if known is not None and known.signature == entry.signature:
             entry.repeat = known
-        return self._take(entry)
+        self._pending.append(entry)
+        if not self._is_awake:
+            self._is_awake = True
+            self._alarm.set()
+        return entry
 
-    def submit_again(self, repeat: Repeat, tensor: Any) -> Entry:
+    def submit_again(self, repeat: Repeat, tensor: Any) -> Entry | None:
         """Ask for one of `repeats` with a tensor that its agreement holds for; half a microsecond.
+
+        Returns:
+            None where that agreement holds no more: `submit` knows what does.
 
         Raises:
             ValueError: one of this name is in flight.
@@ -120,16 +132,9 @@ class Engine:
         entry = Again(repeat, tensor)
         if self._table.setdefault(repeat.key, entry) is not entry:
             raise _in_flight(repeat.key)
-        self._pending.append(entry)
-        if not self._is_awake:
-            self._is_awake = True
-            self._alarm.set()
-        return entry
-
-    def _take(self, entry: Entry) -> Entry:
-        # Each line is atomic: any thread may submit, and none waits for a lock.
-        if self._table.setdefault(entry.key, entry) is not entry:
-            raise _in_flight(entry.key)
+        if self.repeats.get(repeat.key[1]) is not repeat:  # as in `submit`
+            self._table.pop(repeat.key, None)
+            return None
         self._pending.append(entry)
         if not self._is_awake:
             self._is_awake = True
@@ -245,13 +250,15 @@ class Engine:
                     self._remember(one)
         if kind in (ADD_SET, REMOVE_SET) and not made.error:
             self._change_sets(made)
+        entries = list(map(self._table.get, batch.keys))
+        if made.error:  # also of a process set that is removed already
+            self._finish(batch.keys, entries, made.error, invalid=made.invalid)
+            return
         group = self.collectives.groups.get(made.request.process_set)
         if group is None or group.place < 0:
             return
-        entries = list(map(self._table.get, batch.keys))
-        if made.error:
-            self._finish(batch.keys, entries, made.error, invalid=made.invalid)
-            return
+        if self._failure:  # entries that are gone for it would pass for those of a rank that joined: zeros
+            raise RuntimeError(self._failure)
         if kind == JOIN:
             with self._lock:
                 self._counters.clear()
@@ -276,7 +283,7 @@ class Engine:
         self._plans.clear()
         request = made.request
         entry = self._table.get(request.key)
-        if entry is None:
+        if entry is None or self._failure:
             return
         known = Repeat(request.key, 1 << made.number, entry.signature)
         self._known[request.key] = known
@@ -313,6 +320,10 @@ class Engine:
                     entry.error, entry.invalid = error, invalid
                 entry.is_done = True
             self._finished.notify_all()
+
+    def give_up(self, error: Exception) -> None:
+        """Let everybody who waits have an error; called from another thread."""
+        self._fail(str(error))
 
     def _fail(self, reason: str) -> None:
         """Tell everybody who waits, now and later, that nothing comes any more."""

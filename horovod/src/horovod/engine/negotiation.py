@@ -93,7 +93,10 @@ class Coordinator:
         else:
             self._open_known(rank, bits & self._open_bits, touched)
             self._ready[rank] |= bits & ~self._open_bits
-        agreements = [made for key in dict.fromkeys(touched) if (made := self._decide(key)) is not None]
+        agreements = []
+        for key in touched:  # which grows where a process set is removed
+            if (made := self._decide(key, touched)) is not None:
+                agreements.append(made)
         if self._joined and len({*self._joined, *self._gone}) == self.size:
             agreements.append(Agreement(Request("join", JOIN), answer=self._joined[-1]))
             self._joined = []
@@ -135,7 +138,7 @@ class Coordinator:
             self._open_request(rank, request)
             touched.append(request.key)
 
-    def _decide(self, key: Key) -> Agreement | None:
+    def _decide(self, key: Key, touched: list[Key]) -> Agreement | None:
         """Return what a name's requests lead to, None while ranks are missing."""
         requests = self._open.get(key)
         if requests is None:
@@ -148,15 +151,17 @@ class Coordinator:
         number = self._numbers.get(key, -1)
         if number >= 0:
             self._open_bits &= ~(1 << number)
+        first = next(iter(requests.values()))
+        if key[0] not in self.sets:
+            return Agreement(first, error=f"{first.kind} {first.name}: process set {key[0]} was removed")
         if gone:
-            first = next(iter(requests.values()))
             reasons = "; ".join(f"rank {rank} {reason}" for rank, reason in gone.items())
             return Agreement(first, error=f"{first.kind} {first.name}: {reasons}")
         made = agree(requests, members, self._joined)
         if made.error:
             return made
         if made.request.kind in (ADD_SET, REMOVE_SET):
-            return self._change_sets(made)
+            return self._change_sets(made, touched)
         return self._remember(key, made, requests, members)
 
     def _remember(
@@ -174,16 +179,14 @@ class Coordinator:
         self._remembered[number] = requests
         return replace(made, number=number)
 
-    def _change_sets(self, made: Agreement) -> Agreement:
+    def _change_sets(self, made: Agreement, touched: list[Key]) -> Agreement:
         ranks = made.request.splits
         known = next((number for number, members in self.sets.items() if members == ranks), None)
         if made.request.kind == REMOVE_SET:
             number = made.request.root
             if number == 0 or number not in self.sets:
                 return replace(made, error=f"process set {number} cannot be removed")
-            del self.sets[number], self._set_bits[number]
-            for key in [key for key in self._numbers if key[0] == number]:
-                del self._numbers[key]
+            self._remove_set(number, touched)
             return replace(made, answer=number)
         if known is not None:
             return replace(made, error=f"process set {known} has the ranks {list(ranks)} already")
@@ -194,6 +197,18 @@ class Coordinator:
         self.sets[number] = ranks
         self._set_bits[number] = 0
         return replace(made, answer=number)
+
+    def _remove_set(self, number: int, touched: list[Key]) -> None:
+        """Forget a process set. What its ranks wait for, and ask for before they hear of it, is an error."""
+        del self.sets[number]
+        for key in [key for key in self._numbers if key[0] == number]:
+            del self._numbers[key]
+        bits = self._set_bits.pop(number)
+        self._open_bits |= bits
+        for rank, known in enumerate(self._ready):
+            self._open_known(rank, known & bits, touched)
+            self._ready[rank] &= ~bits
+        touched += [key for key in self._open if key[0] == number]
 
     def _take_ready(self) -> int:
         """Return the bits that are set on all ranks of their process set, and clear them."""

@@ -98,7 +98,9 @@ def allreduce_async_(
         and tensor.is_cpu
         and tensor.is_contiguous()
     ):
-        return engine.submit_again(again, tensor)
+        entry = engine.submit_again(again, tensor)
+        if entry is not None:
+            return entry
     scales, tensors = (prescale_factor, postscale_factor), (tensor,)
     how = reduce_op(op, average)
     return _start(tensors, tensors, _first, name, how, scales, process_set, asked)
