@@ -1,28 +1,35 @@
 """Run in every worker: trains a line through points with an elastic state.
 
-Arguments: the number of steps, and how many seconds each takes at least.
+Arguments: the number of steps, how many seconds each takes at least, and, for one worker that is lost:
+WHEN:WORKER:GENERATION:SIGNAL, the signal that it sends itself; WHEN is one of `MEETING` or ``training``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 
 import torch
 
 import horovod.torch as hvd
+from horovod.engine import generations, job
 
 STEPS, STEP_S = int(sys.argv[1]), float(sys.argv[2])
 SAMPLES = 96
 BATCH = 24  # of all ranks together: divided by 4, 3 and 2
 COMMIT_EVERY = 5
+MEETING = {"store": "open_store", "facts": "exchange", "group": "_make_process_group", "link": "meet"}
+"""What a rank does first, and the function that does it."""
 
 
 @hvd.elastic.run
 def train(state) -> None:
     tell(event="begins", pid=os.getpid(), rank=hvd.rank(), size=hvd.size(), step=state.step)
+    if LOST[0] == "training":
+        end_if_lost()
     while state.step < STEPS:
         if len(state.sampler.remaining_indices) < BATCH:
             state.sampler.set_epoch(state.sampler.epoch + 1)
@@ -48,7 +55,31 @@ def tell(**values) -> None:
     sys.stdout.flush()
 
 
+LOST = sys.argv[3].split(":") if len(sys.argv) > 3 else [""]
+
+
+def end_if_lost() -> None:
+    _, worker, generation, number = LOST
+    shown = generations.board()
+    if (str(shown.worker), str(shown.generation)) == (worker, generation):
+        tell(event="lost", worker=shown.worker)
+        os.kill(os.getpid(), getattr(signal, number))
+
+
+def is_lost_before(name: str) -> None:
+    """Let the worker be lost before it does something while it meets the others."""
+    does = getattr(job, name)
+
+    def first(*words, **named):
+        end_if_lost()
+        return does(*words, **named)
+
+    setattr(job, name, first)
+
+
 if __name__ == "__main__":
+    if LOST[0] in MEETING:
+        is_lost_before(MEETING[LOST[0]])
     hvd.init()
     torch.manual_seed(hvd.rank())
     model = torch.nn.Linear(1, 1)

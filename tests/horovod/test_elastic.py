@@ -53,14 +53,14 @@ def alone() -> dict[int, float]:
 class Launch:
     """A launcher under way, with hosts that a file names."""
 
-    def __init__(self, folder: Path, words: Callable[[Path], list[str]]) -> None:
+    def __init__(self, folder: Path, words: Callable[[Path], list[str]], *more: str) -> None:
         self.hosts, self._log, script = folder / "hosts", folder / "log", folder / "discover"
         self.hosts.write_text("localhost:4\n")
         script.write_text(f"#!/bin/sh\ncat {self.hosts}\n")
         script.chmod(0o755)
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *words(script), python(), SCRIPT, str(STEPS), "0.06"],
+                [sys.executable, "-m", *words(script), python(), SCRIPT, str(STEPS), "0.06", *more],
                 env=environment(os.environ.get("GANGLINE_HOROVOD_OVERLAY", "")),
                 cwd=folder,
                 stdout=log,
@@ -132,3 +132,22 @@ def test_it_goes_on_without_a_killed_rank_and_takes_a_new_host(
     assert [one["weights"] for one in ends] == [ends[0]["weights"]] * 4
     losses = {line["step"]: line["loss"] for line in launch.said("step")}
     assert losses == pytest.approx(alone, rel=0.01)
+
+
+@pytest.mark.parametrize("phase", ["store", "link"])
+def test_a_rank_that_dies_while_the_others_meet_it_costs_seconds(tmp_path: Path, phase: str) -> None:
+    launch = Launch(tmp_path, LAUNCHERS["gangline launch"], f"{phase}:0:2:SIGKILL")
+    try:
+        launch.wait_for(lambda: launch.said("step", step=7), "step 7")
+        old = launch.said("begins", size=4)
+        os.kill(next(one["pid"] for one in old if one["rank"] == 3), signal.SIGKILL)
+        launch.wait_for(lambda: launch.said("lost"), "the second loss")
+        lost_at = time.monotonic()
+        launch.wait_for(lambda: len(launch.said("begins", size=2)) == 2, "two ranks")
+
+        assert time.monotonic() - lost_at < RECOVERY_MAX_S
+        assert {one["pid"] for one in launch.said("begins", size=2)} < {one["pid"] for one in old}
+        assert launch.said("begins", size=3) == []
+    finally:
+        launch.process.terminate()
+        launch.process.wait(LIMIT_S)

@@ -61,9 +61,17 @@ _opened: dict[Ranks, Any] = {}
 """Stays open for the next session of this process: at the same port no other one could be told from it."""
 
 
-def forget_stores() -> None:
-    """Let the stores go that sessions of this process have opened: there will be none with these ranks."""
+def forget_ranks() -> None:
+    """Let go of what sessions of this process have left: there will be none with these ranks.
+
+    That is stores, and torch's number of the next group. A group of all ranks that could not be made, for one
+    of them was lost, has used up a number: ranks that were not as far would look for the next one elsewhere.
+    """
+    import torch.distributed as dist
+
     _opened.clear()
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0
 
 
 def _open(ranks: Ranks, deadline: float) -> Any:

@@ -30,7 +30,7 @@ from gangline.train.rank_device import choose_device, set_threads
 from gangline.train.rendezvous import (
     MEETING_TIMEOUT_S,
     exchange,
-    forget_stores,
+    forget_ranks,
     interface_towards,
     open_store,
 )
@@ -260,7 +260,7 @@ class Session:
             checkpoints.abandon()
         dist.destroy_process_group()
         self.store = self.watch = None
-        forget_stores()
+        forget_ranks()
 
     def __enter__(self) -> Session:
         return self

@@ -73,6 +73,19 @@ def test_new_worker_waits_for_the_generation_that_has_it(tmp_path: Path) -> None
     assert (place["RANK"], place["GANGLINE_GENERATION"]) == ("1", "4")
 
 
+def test_generation_that_ends_before_a_member_saw_it_begin_is_left_by_it(tmp_path: Path, capsys) -> None:
+    write(tmp_path / "board", 3, 2, 5, is_changing=True, has_lost=True)
+    later = threading.Timer(0.12, write, (tmp_path / "board", 4, 5))
+    later.start()
+    place = Board(tmp_path / "board", worker=5, generation=2).join()
+    later.join()
+
+    said = capsys.readouterr().out
+    assert [f'"generation":{number}}}' in said for number in (2, 3, 4)] == [True, True, False]
+    assert place is not None
+    assert place["GANGLINE_GENERATION"] == "4"
+
+
 def test_board_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the board of the launcher is gone"):
         Board(tmp_path / "board", worker=0).join()

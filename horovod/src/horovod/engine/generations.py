@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gangline.errors import GanglineError
 from gangline.train.elastic.board import Board
 from gangline.train.environment import Ranks, read_ranks
-from horovod.common.exceptions import HorovodInternalError
 
 Begun = TypeVar("Begun")
 MEETING_LIMIT_S = 30.0
 """Ranks of a generation meet within this, or one of them was lost."""
 LOSS_LIMIT_S = 5.0
 """A meeting that failed failed for a lost rank if the launcher says so within this time."""
-_LOOK_EVERY_S = 0.02
 
 _boards: list[Board] = []
 
@@ -57,17 +54,3 @@ def begin_in_next(board: Board, begin: Callable[[Ranks], Begun], leave: Callable
                 raise
             sys.stderr.write(f"horovod: leaves its generation: {error}\n")
             leave()
-
-
-def wait_for(board: Board, store: Any, name: str, size: int) -> None:
-    """Wait until all ranks of a generation have said something under a name.
-
-    Raises:
-        HorovodInternalError: the generation ended meanwhile.
-    """
-    deadline = time.monotonic() + MEETING_LIMIT_S
-    keys = [f"{name}/{rank}" for rank in range(size)]
-    while not store.check(keys) and time.monotonic() < deadline:
-        if board.is_changing():
-            raise HorovodInternalError("a rank was lost while the job began anew")
-        time.sleep(_LOOK_EVERY_S)

@@ -8,26 +8,28 @@ import atexit
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gangline.train.elastic.board import Board
+from gangline.train.elastic.loss_watch import LossWatch
 from gangline.train.environment import Ranks, read_ranks
 from gangline.train.rendezvous import (
+    MEETING_TIMEOUT_S,
     exchange,
-    forget_stores,
+    forget_ranks,
     interface_towards,
     open_store,
     own_addresses,
 )
+from gangline.train.unless_lost import unless_lost
 from horovod.engine.agreement import ADD_SET, REMOVE_SET, Request
 from horovod.engine.collectives import Collectives, Group
 from horovod.engine.engine import Engine
-from horovod.engine.generations import MEETING_LIMIT_S, begin_in_next, board, wait_for
+from horovod.engine.generations import MEETING_LIMIT_S, begin_in_next, board
 from horovod.engine.links import meet
 from horovod.engine.settings import Settings, read_settings
 from horovod.engine.timeline import Timeline
@@ -44,6 +46,7 @@ class Job:
     engine: Engine
     owns_process_group: bool
     dynamic_sets: bool
+    loss_watch: LossWatch | None = None
 
 
 _job: Job | None = None
@@ -111,23 +114,26 @@ def _meet(told: Ranks, turn: int, shown: Board | None, dynamic_sets: bool) -> Jo
         dynamic_sets: process sets may be added later.
     """
     settings = read_settings()
-    if shown is None:
-        store = open_store(told, turn=turn)
-        facts = exchange(store, told, _own_facts(told))
-    else:
+    limit_s, is_lost = MEETING_TIMEOUT_S, None
+    if shown is not None:
         settings = replace(settings, elastic=True)
-        store = open_store(told, turn=turn, timeout_s=MEETING_LIMIT_S)
-        wait = partial(wait_for, shown, store, size=told.size)
-        facts = exchange(store, told, _own_facts(told), wait=wait)
+        limit_s, is_lost = MEETING_LIMIT_S, shown.has_lost
+    store = unless_lost(lambda: open_store(told, turn=turn, timeout_s=limit_s), is_lost)
+    own = _own_facts(told)
+    facts = unless_lost(lambda: exchange(store, told, own), is_lost)
     topology = place(told, facts)
-    owns = topology.size > 1 and _make_process_group(topology, facts, store)
+    owns = topology.size > 1 and _make_process_group(topology, facts, store, is_lost)
     alone = topology.local_size == topology.size
-    link = meet(
-        *(topology.rank, topology.size, settings, store),
-        ["127.0.0.1"] if alone else facts[0]["addresses"],
-        "127.0.0.1" if alone else "0.0.0.0",
+    addresses = ["127.0.0.1"] if alone else facts[0]["addresses"]
+    listen_at = "127.0.0.1" if alone else "0.0.0.0"
+    link = unless_lost(
+        lambda: meet(topology.rank, topology.size, settings, store, addresses, listen_at), is_lost
     )
-    return _with_engine(topology, settings, link, owns, _backends(facts), dynamic_sets)
+    job = _with_engine(topology, settings, link, owns, _backends(facts), dynamic_sets)
+    if shown is not None:
+        job.loss_watch = LossWatch(shown, job.engine.give_up)
+        job.loss_watch.start()
+    return job
 
 
 def _own_facts(told: Ranks) -> dict[str, Any]:
@@ -194,9 +200,16 @@ def _backends(facts: Sequence[dict[str, Any]]) -> str:
     return f"cpu:{cpu},cuda:nccl" if all(fact["cuda"] for fact in facts) else cpu
 
 
-def _make_process_group(topology: Topology, facts: Sequence[dict[str, Any]], store: Any) -> bool:
+def _make_process_group(
+    topology: Topology,
+    facts: Sequence[dict[str, Any]],
+    store: Any,
+    is_lost: Callable[[], bool] | None,
+) -> bool:
     """Make torch's default process group; False where the script has made one of these ranks."""
     import torch.distributed as dist
+
+    from gangline.train.collectives.rank_group import RankGroup
 
     if dist.is_initialized():
         if (dist.get_rank(), dist.get_world_size()) != (topology.rank, topology.size):
@@ -207,6 +220,7 @@ def _make_process_group(topology: Topology, facts: Sequence[dict[str, Any]], sto
             )
         return False
     _choose_interface(topology, facts)
+    RankGroup.is_lost = is_lost
     dist.init_process_group(
         _backends(facts),
         store=dist.PrefixStore("torch", store),
@@ -256,6 +270,8 @@ def end() -> None:
             return
         atexit.unregister(end)
         job.engine.close()
+        if job.loss_watch is not None:
+            job.loss_watch.close()
         _leave(owns_process_group=job.owns_process_group)
 
 
@@ -267,4 +283,4 @@ def _leave(*, owns_process_group: bool = True) -> None:
         with suppress(RuntimeError, ValueError):
             dist.destroy_process_group()
     if board() is not None:
-        forget_stores()
+        forget_ranks()

@@ -61,16 +61,18 @@ class Board:
 
         None where it is in none: its host is to have no workers any more.
         """
-        sys.stdout.write(format_record(FREE_KIND, worker=self.worker, generation=self.generation))
-        sys.stdout.flush()
         is_new = self.generation == 0
+        self._say_free()
         while True:
             said = self._read()
             members: list[dict[str, Any]] = said["members"]
             numbers = [int(member["number"]) for member in members]
-            has_begun = not said["is_changing"] and int(said["generation"]) != self.generation
-            if has_begun and (self.worker in numbers or not is_new):
+            is_other, is_in = int(said["generation"]) != self.generation, self.worker in numbers
+            if is_other and not said["is_changing"] and (is_in or not is_new):
                 break
+            if is_other and said["is_changing"] and is_in:  # it was to end before this worker saw it begin
+                self.generation, is_new = int(said["generation"]), False
+                self._say_free()
             time.sleep(_LOOK_EVERY_S)
         self.generation = int(said["generation"])
         if self.worker not in numbers:
@@ -87,6 +89,10 @@ class Board:
             GENERATION_VARIABLE: self.generation,
         }
         return {name: str(value) for name, value in place.items()}
+
+    def _say_free(self) -> None:
+        sys.stdout.write(format_record(FREE_KIND, worker=self.worker, generation=self.generation))
+        sys.stdout.flush()
 
     def _read(self) -> dict[str, Any]:
         try:

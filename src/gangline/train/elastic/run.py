@@ -16,7 +16,7 @@ from gangline.train.elastic.board import Board
 from gangline.train.elastic.loss_watch import LossWatch
 from gangline.train.elastic.state import ElasticState, RanksChangeError
 from gangline.train.peers import PeerLostError
-from gangline.train.rendezvous import forget_stores
+from gangline.train.rendezvous import forget_ranks
 
 Result = TypeVar("Result")
 LOSS_LIMIT_S = 5.0
@@ -98,5 +98,5 @@ def _abandon(reason: str) -> None:
     if session is not None:
         session.abandon()
     del session
-    forget_stores()
+    forget_ranks()
     gc.collect()
