@@ -2,22 +2,30 @@
 
 Without it a reconcile that comes between a write and its watch event would write again, and one that comes
 after a deletion would take what is gone for there: a job that is resumed while a watch lags would not get its
-Services again. An entry counts only while it is newer than the cache, however far behind that is, and is
-forgotten once that knows.
+Services again. An entry counts only while it is newer than the cache, and is forgotten once that knows.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 look_again_s = 10.0
 """A job of which the caches lack something is looked at this often: of what was deleted again before a list
 they tell nothing."""
 
+recent_max_s = 300.0
+"""No cache that works is further behind; a server that lost its last writes counts them anew from below."""
+
 
 class _Entry(NamedTuple):
     value: Any
     version: str
+    written_s: float
+
+    def is_ahead_of(self, version: str) -> bool:
+        is_old = time.monotonic() - self.written_s > recent_max_s
+        return not is_old and (not version or is_newer(self.version, version))
 
 
 class Recent:
@@ -30,7 +38,7 @@ class Recent:
     def remember(self, owner: Any, kind: str, value: Any) -> None:
         """Keep what the server answered to a write."""
         meta = value.metadata
-        entry = _Entry(value, meta.resource_version)
+        entry = _Entry(value, meta.resource_version, time.monotonic())
         self._entries.setdefault(owner, {})[kind, meta.name] = entry
 
     def remember_gone(self, owner: Any, kind: str, name: str, uid: str) -> None:
@@ -72,9 +80,9 @@ class Recent:
         """
         found = [entry for (known, _), entry in self._entries.get(owner, {}).items() if known == kind]
         for entry in found:
-            if version and not is_newer(entry.version, version):
+            if not entry.is_ahead_of(version):
                 self._drop(owner, kind, entry.value.metadata.name)
-        return [entry.value for entry in found if not version or is_newer(entry.version, version)]
+        return [entry.value for entry in found if entry.is_ahead_of(version)]
 
     def has_any(self, owner: Any) -> bool:
         """Whether something was written for this owner that the cache does not have."""

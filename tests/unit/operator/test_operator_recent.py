@@ -1,9 +1,12 @@
 """What the operator remembers of its own writes until its caches have caught up; its duration figures."""
 
+from typing import Any
+
 import pytest
 
 from gangline.api.core import ObjectMeta, Pod
 from gangline.kube.durations import Durations, samples_max
+from gangline.operator import recent as module
 from gangline.operator.recent import Recent, is_newer
 
 
@@ -57,6 +60,16 @@ def test_what_the_cache_never_hears_of_counts_until_it_is_further() -> None:
     assert versions(recent, cache="") == ["5"]  # it must list again
     assert versions(recent, cache="5") == []
     assert not recent.has_any("job")
+
+
+def test_what_a_server_has_lost_is_dropped_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments: list[float] = [100.0, 100.0 + module.recent_max_s + 1, 100.0 + module.recent_max_s + 1]
+    clock: Any = type("Clock", (), {"monotonic": staticmethod(lambda: moments.pop(0))})
+    monkeypatch.setattr(module, "time", clock)
+    recent = Recent()
+    recent.remember("job", "pods", pod("5"))
+
+    assert versions(recent, cache="3") == []
 
 
 @pytest.mark.parametrize(
