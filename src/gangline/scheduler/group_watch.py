@@ -47,6 +47,9 @@ from gangline.workloads.workload_sets import SET_LABELS
 LOOK_AGAIN_S = 30.0
 """How often an absent definition is looked for."""
 
+ASK_AGAIN_S = 1.0
+"""A server that could not be asked for a definition is asked again so soon."""
+
 READY_TIMEOUT_S = 10.0
 
 TOGETHER_S = 0.5
@@ -247,9 +250,7 @@ class GroupWatch:
                 asyncio.get_running_loop().call_later(WRITE_AGAIN_S, self._note, {key})
 
     async def _follow(self, resource: Resource, type_: Any, on_change: Callable[[Any, Any], None]) -> None:
-        while not await self._is_served(resource):
-            self._first[resource].set()
-            await asyncio.sleep(LOOK_AGAIN_S)
+        await self._until_served(resource)
         cache: Cache[Any] = Cache(self._client, resource, type_)
         cache.on_change(on_change)
         async with asyncio.TaskGroup() as group:
@@ -260,14 +261,18 @@ class GroupWatch:
                 pass
             self._first[resource].set()
 
-    async def _is_served(self, resource: Resource) -> bool:
-        try:
-            await resource_for(self._client, resource.api_version, resource.kind)
-        except NotFound:
-            return False
-        except ApiError:
-            return False
-        return True
+    async def _until_served(self, resource: Resource) -> None:
+        """Wait until the server has a kind; a server that does not answer has not said that it has not."""
+        while True:
+            try:
+                await resource_for(self._client, resource.api_version, resource.kind)
+            except NotFound:
+                self._first[resource].set()
+                await asyncio.sleep(LOOK_AGAIN_S)
+            except (ApiError, KubeconfigError):
+                await asyncio.sleep(ASK_AGAIN_S)
+            else:
+                return
 
     def _set_callback(self, resource: Resource) -> Callable[[Obj | None, Obj | None], None]:
         def on_change(old: Obj | None, new: Obj | None) -> None:

@@ -20,6 +20,9 @@ TOGETHER_MAX = 48
 GIVE_WAY_MAX_S = 10.0
 """While pods are bound without a pause, reasons are held back for so long."""
 
+AGAIN_S, AGAIN_MAX_S = 1.0, 60.0
+"""A reason that the server has not taken is written again after so long: at first, and at most."""
+
 
 class Reports:
     """The reasons that are still to be written, and those that pods carry.
@@ -38,6 +41,7 @@ class Reports:
         self._quiet = quiet
         self._said: dict[str, str] = {}
         self._due: dict[str, Unschedulable] = {}
+        self._pause_s: dict[str, float] = {}
         self._is_due = asyncio.Event()
 
     def take_pod(self, old: SeenPod | None, new: Pod | None) -> None:
@@ -54,6 +58,7 @@ class Reports:
         """Say nothing more of a pod, which waits no longer."""
         self._said.pop(uid, None)
         self._due.pop(uid, None)
+        self._pause_s.pop(uid, None)
 
     def tell(self, entry: Unschedulable) -> None:
         """Have a reason written soon, in place of an older one, unless the pod carries it already."""
@@ -79,5 +84,16 @@ class Reports:
                 await asyncio.gather(*map(self._tell_one, some))
 
     async def _tell_one(self, entry: Unschedulable) -> None:
-        if not await self._write(entry):
-            self._said.pop(entry.uid, None)  # said again with the next pass
+        pause_s = self._pause_s.pop(entry.uid, AGAIN_S)
+        if not await self._write(entry) and self._is_newest(entry):
+            self._pause_s[entry.uid] = min(2 * pause_s, AGAIN_MAX_S)
+            asyncio.get_running_loop().call_later(pause_s, self._tell_again, entry)
+
+    def _tell_again(self, entry: Unschedulable) -> None:
+        """Have a reason written once more; there may be no pass for long that would say it again."""
+        if self._is_newest(entry):
+            self._due.setdefault(entry.uid, entry)
+            self._is_due.set()
+
+    def _is_newest(self, entry: Unschedulable) -> bool:
+        return self._said.get(entry.uid) == entry.message

@@ -7,6 +7,10 @@ import contextlib
 import gc
 from typing import Any, cast
 
+import pytest
+from fake_client import FakeClient
+
+from gangline.scheduler import group_watch as module
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.state import SchedulerState
 
@@ -27,3 +31,33 @@ async def test_a_wait_for_the_first_lists_that_is_ended_leaves_nothing_to_compla
     gc.collect()
 
     assert complaints == []
+
+
+class AskedClient(FakeClient):
+    """One whose server does not answer, and which counts how often it is asked for JobSets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away, self.asked = True, 0
+
+    async def send(self, method: str, path: str, **more: Any) -> bytes:
+        self.asked += "jobset" in path
+        return await super().send(method, path, **more)
+
+
+async def test_a_server_that_does_not_answer_is_asked_again_soon_for_a_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ASK_AGAIN_S", 0.0)
+    client, nobody = AskedClient(), cast(Any, None)
+    watch = GroupWatch(client, SchedulerState(("ours",)), lambda: None, ("ours",), nobody, asyncio.Event())
+    running, ready = asyncio.create_task(watch.run()), asyncio.create_task(watch.ready())
+
+    async with asyncio.timeout(module.READY_TIMEOUT_S / 2):
+        while client.asked < 3:
+            await asyncio.sleep(0)
+        client.is_away = False
+        await ready
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running

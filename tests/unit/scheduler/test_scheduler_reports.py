@@ -1,7 +1,7 @@
 """Why pods wait, as it is written: the newest reason of each, and only while nothing is bound."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -117,21 +117,56 @@ async def test_what_a_pod_carries_already_is_not_written_also_after_a_restart(sc
     assert scene.written == [("one", "no ports")]
 
 
-async def test_what_the_server_has_not_taken_is_written_with_the_next_pass(scene: Scene) -> None:
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_what_the_server_has_not_taken_is_written_again_without_another_pass(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_S", 0.0)
     scene.quiet.set()
     scene.is_taken = False
     scene.reports.tell(reason("one", "no room"))
-    await scene.settle()
+    await until(lambda: len(scene.written) == 3)
     scene.is_taken = True
-    scene.reports.tell(reason("one", "no room"))
+    await until(lambda: len(scene.written) == 4)
     await scene.settle()
-    assert scene.written == [("one", "no room")] * 2
+    assert scene.written == [("one", "no room")] * 4
+
+
+async def test_a_reason_that_fails_is_not_written_with_every_pass(scene: Scene) -> None:
+    scene.quiet.set()
+    scene.is_taken = False
+    for _ in range(3):
+        scene.reports.tell(reason("one", "no room"))
+        await scene.settle()
+    assert scene.written == [("one", "no room")]
+
+
+async def test_a_reason_that_failed_is_not_written_in_place_of_a_newer_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_S", 0.0)
+    scene.quiet.set()
+    scene.is_taken = False
+    scene.reports.tell(reason("one", "no room"))
+    scene.reports.tell(reason("two", "no room"))
+    await until(lambda: len(scene.written) == 2)
+    scene.is_taken = True
+    scene.reports.tell(reason("one", "no ports"))
+    scene.reports.forget("two")
+    await until(lambda: len(scene.written) == 3)
+    await scene.settle()
+    assert scene.written[2:] == [("one", "no ports")]
 
 
 async def test_other_writes_wait_a_moment_longer_than_a_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     class Server:
-        async def create_subresource(self, *_: Any) -> dict[str, Any]:
-            return {}
+        async def post_all(self, requests: list[Any]) -> list[None]:
+            return [None] * len(requests)
 
     class Events:
         def event(self, *_: Any) -> None:
