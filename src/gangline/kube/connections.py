@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -68,7 +69,7 @@ class Connections:
         if endpoint.proxy and not endpoint.tls:  # RFC 9112, section 3.2.2: a proxy is asked for the whole URL
             self._prefix = f"http://{netloc}{self._prefix}"
             headers |= self._proxy_headers()
-        self._headers = _header_lines(headers)
+        self._headers = _header_lines(tuple(headers.items()))
         self._idle_s = idle_s
         self._idle: list[HttpConnection] = []
         self._open: set[HttpConnection] = set()
@@ -86,10 +87,7 @@ class Connections:
             NotConnected: the server has not seen it.
             OSError: it may have.
         """
-        target = self._prefix + quote(path, safe=_PATH_SAFE) + (f"?{query}" if query else "")
-        head = f"{method} {target} HTTP/1.1\r\n{self._headers}{_header_lines(headers)}"
-        length = f"Content-Length: {len(body or b'')}\r\n" if method != "GET" else ""
-        request = f"{head}{length}\r\n".encode() + (body or b"")
+        request = self._bytes_of(method, path, query, headers, body)
         upgrades = "Upgrade" in headers
         if (kept := self._take_idle()) is not None:
             try:
@@ -98,6 +96,43 @@ class Connections:
                 if method != "GET":
                     raise
         return await (await self._connect()).exchange(request, upgrades=upgrades)
+
+    async def request_all(
+        self, method: str, requests: Sequence[tuple[str, bytes]], headers: Mapping[str, str], until_s: float
+    ) -> list[tuple[Answer, bytes] | OSError]:
+        """Send requests, each a path and a body, at once; return answers with their bodies, or what failed.
+
+        Nothing is sent twice. After ``until_s``, a time of the event loop, answers are waited for no longer.
+        """
+        begun: list[Answer | OSError] = []
+        ended: list[tuple[Answer, bytes] | OSError] = []
+        try:
+            async with asyncio.timeout_at(until_s):
+                for path, body in requests:
+                    begun.append(await self._begin(self._bytes_of(method, path, "", headers, body)))
+                for answer in begun:
+                    ended.append(await _read(answer) if isinstance(answer, Answer) else answer)
+        except TimeoutError as error:
+            ended += [error] * (len(requests) - len(ended))
+        finally:
+            for answer in begun:
+                if isinstance(answer, Answer):
+                    answer.close()
+        return ended
+
+    async def _begin(self, request: bytes) -> Answer | OSError:
+        try:
+            return (self._take_idle() or await self._connect()).begin(request)
+        except OSError as error:
+            return error
+
+    def _bytes_of(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes | None
+    ) -> bytes:
+        target = self._prefix + quote(path, safe=_PATH_SAFE) + (f"?{query}" if query else "")
+        head = f"{method} {target} HTTP/1.1\r\n{self._headers}{_header_lines(tuple(headers.items()))}"
+        length = f"Content-Length: {len(body or b'')}\r\n" if method != "GET" else ""
+        return f"{head}{length}\r\n".encode() + (body or b"")
 
     def close(self) -> None:
         """Close all connections, one that is about to open too; running requests fail."""
@@ -172,7 +207,7 @@ class Connections:
         to_proxy = await self._connect_proxy()
         try:
             authority = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
-            headers = _header_lines({"Host": authority, **self._proxy_headers()})
+            headers = _header_lines((("Host", authority), *self._proxy_headers().items()))
             answer = await to_proxy.exchange(f"CONNECT {authority} HTTP/1.1\r\n{headers}\r\n".encode())
             if answer.status != 200:
                 raise NotConnected(f"proxy {self._proxy.hostname} answered with status {answer.status}")
@@ -191,12 +226,20 @@ class Connections:
         return {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
+async def _read(answer: Answer) -> tuple[Answer, bytes] | OSError:
+    try:
+        return answer, await answer.read()
+    except OSError as error:
+        return error
+
+
 def _address(url: SplitResult) -> tuple[str, int]:
     return url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
 
 
-def _header_lines(headers: Mapping[str, str]) -> str:
-    text = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+@lru_cache
+def _header_lines(headers: tuple[tuple[str, str], ...]) -> str:
+    text = "".join(f"{name}: {value}\r\n" for name, value in headers)
     if not text.count("\r\n") == text.count("\n") == text.count("\r") == len(headers):
         raise ValueError("a header has an end of line in it")
     return text

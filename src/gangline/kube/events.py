@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -70,6 +70,13 @@ class _Happening(NamedTuple):
     message: str
 
 
+class _Said(NamedTuple):
+    happening: _Happening
+    name: str
+    moment: str
+    queued_s: float
+
+
 class _Known(msgspec.Struct):
     name: str
     count: int
@@ -101,7 +108,7 @@ class Recorder:
         self._component = component
         self._gate = gate
         self._together = together
-        self._queue: asyncio.Queue[tuple[_Happening, str, float]] = asyncio.Queue(queue_max)
+        self._queue: asyncio.Queue[_Said] = asyncio.Queue(queue_max)
         self._known: OrderedDict[_Happening, _Known] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -123,8 +130,9 @@ class Recorder:
             message: for people; cut at 1,024 bytes.
         """
         happening = _happening(regarding, type_, reason, cut_message(message))
+        name = f"{happening.name[:_object_name_chars_max]}.{time.time_ns():x}"
         try:
-            self._queue.put_nowait((happening, clock.format_time(clock.now()), time.monotonic()))
+            self._queue.put_nowait(_Said(happening, name, clock.format_time(clock.now()), time.monotonic()))
         except asyncio.QueueFull:
             self.dropped_count += 1
             return
@@ -150,22 +158,52 @@ class Recorder:
     async def _send_all(self) -> None:
         while True:
             some = [await self._queue.get()]
-            await self._wait_for_others(some[0][2] + give_way_max_s)
+            await self._wait_for_others(some[0].queued_s + give_way_max_s)
             while len(some) < self._together and not self._queue.empty():
                 some.append(self._queue.get_nowait())
-            by_object: dict[tuple[str, str], list[tuple[_Happening, str]]] = {}
-            for happening, moment, _ in some:
-                by_object.setdefault((happening.namespace, happening.name), []).append((happening, moment))
-            await asyncio.gather(*map(self._send_in_order, by_object.values()))
+            by_object: dict[tuple[str, str], list[_Said]] = {}
+            for said in some:
+                by_object.setdefault((said.happening.namespace, said.happening.name), []).append(said)
+            new: list[_Said] = []
+            others: list[list[_Said]] = []
+            for one in by_object.values():
+                if len(one) == 1 and self._repeats(one[0]) is None:
+                    new += one
+                else:
+                    others.append(one)
+            in_order = asyncio.gather(*map(self._send_in_order, others))
+            left, _ = await asyncio.gather(self._create_all(new), in_order)
+            await asyncio.gather(*(self._send_in_order([one]) for one in left))
 
-    async def _send_in_order(self, some: Iterable[tuple[_Happening, str]]) -> None:
-        for happening, moment in some:
+    async def _create_all(self, some: Sequence[_Said]) -> Sequence[_Said]:
+        """Create events of as many objects at once; return those to be sent again, with patience."""
+        if not some:
+            return some
+        bodies = [(EVENTS.path(_namespace(one)), self._render(one)) for one in some]
+        try:
+            errors = await self._client.post_all(bodies)
+        except Exception:  # noqa: BLE001  # whatever it is, the others go on
+            return some
+        left = []
+        for one, error in zip(some, errors, strict=True):
+            if error is not None and error.retryable:
+                left.append(one)
+                continue
+            if error is None or isinstance(error, AlreadyExists):  # the answer of a first try may be lost
+                self._note(one)
+            else:
+                self._log_failure(one.happening, error)
+            self._queue.task_done()
+        return left
+
+    async def _send_in_order(self, some: Iterable[_Said]) -> None:
+        for one in some:
             try:
-                await self._send_patiently(happening, moment)
+                await self._send_patiently(one)
             except (ApiError, KubeconfigError) as error:
-                self._log_failure(happening, error)
+                self._log_failure(one.happening, error)
             except Exception as error:  # noqa: BLE001  # a defect here must not stop further events
-                self._log_failure(happening, error)
+                self._log_failure(one.happening, error)
             finally:
                 self._queue.task_done()
 
@@ -189,46 +227,51 @@ class Recorder:
             "event not sent", reason=happening.reason, regarding=happening.name, error=str(error)
         )
 
-    async def _send_patiently(self, happening: _Happening, moment: str) -> None:
+    async def _send_patiently(self, said: _Said) -> None:
         """Send one event, under one name however often it is tried: the answer may be all that was lost."""
-        name = f"{happening.name[:_object_name_chars_max]}.{time.time_ns():x}"
         for delay_s in retry_delays_s:
             try:
-                await self._send(happening, moment, name)
+                await self._send(said)
                 return
             except ApiError as error:
                 if not error.retryable:
                     raise
             await asyncio.sleep(delay_s)
-        await self._send(happening, moment, name)
+        await self._send(said)
 
-    async def _send(self, happening: _Happening, moment: str, name: str) -> None:
-        known = self._known.get(happening)
-        if known and time.monotonic() - known.first_seen_s < known_event_age_max_s:
+    async def _send(self, said: _Said) -> None:
+        if (known := self._repeats(said)) is not None:
             try:
-                await self._repeat(happening, known, moment)
+                await self._repeat(said, known)
                 return
             except NotFound:
                 pass  # the server has forgotten it
-        await self._create(happening, moment, name)
-
-    async def _repeat(self, happening: _Happening, known: _Known, moment: str) -> None:
-        patch = {"count": known.count + 1, "lastTimestamp": moment}
-        await self._client.patch(EVENTS, known.name, patch, happening.namespace or "default")
-        known.count += 1
-        self._known.move_to_end(happening)
-
-    async def _create(self, happening: _Happening, moment: str, name: str) -> None:
         try:
-            await self._client.create(EVENTS, self._render(happening, name, moment))
+            await self._client.create(EVENTS, self._render(said))
         except AlreadyExists:
             pass  # the connection broke after the server had taken it
-        self._known[happening] = _Known(name, 1, time.monotonic())
-        self._known.move_to_end(happening)
+        self._note(said)
+
+    def _repeats(self, said: _Said) -> _Known | None:
+        """Return the event whose count an event raises, None for a new one."""
+        known = self._known.get(said.happening)
+        is_recent = known is not None and time.monotonic() - known.first_seen_s < known_event_age_max_s
+        return known if is_recent else None
+
+    async def _repeat(self, said: _Said, known: _Known) -> None:
+        patch = {"count": known.count + 1, "lastTimestamp": said.moment}
+        await self._client.patch(EVENTS, known.name, patch, _namespace(said))
+        known.count += 1
+        self._known.move_to_end(said.happening)
+
+    def _note(self, said: _Said) -> None:
+        self._known[said.happening] = _Known(said.name, 1, time.monotonic())
+        self._known.move_to_end(said.happening)
         while len(self._known) > known_events_max:
             self._known.popitem(last=False)
 
-    def _render(self, happening: _Happening, name: str, moment: str) -> dict[str, Any]:
+    def _render(self, said: _Said) -> dict[str, Any]:
+        happening, moment = said.happening, said.moment
         involved = {
             "apiVersion": happening.api_version,
             "kind": happening.kind,
@@ -239,7 +282,7 @@ class Recorder:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": happening.namespace or "default"},
+            "metadata": {"name": said.name, "namespace": _namespace(said)},
             "involvedObject": {key: value for key, value in involved.items() if value},
             "type": happening.type,
             "reason": happening.reason,
@@ -251,6 +294,10 @@ class Recorder:
             "reportingComponent": self._component,
             "reportingInstance": "",
         }
+
+
+def _namespace(said: _Said) -> str:
+    return said.happening.namespace or "default"
 
 
 def cut_message(message: str) -> str:

@@ -23,6 +23,7 @@ gathered_after = 16
 
 _SWITCHING = 101
 _NO_BODY = (204, 304)
+_LENGTHS = {b"content-length", b"transfer-encoding"}
 _GZIP = 16 + zlib.MAX_WBITS  # the window that asks zlib for gzip's header
 
 
@@ -39,12 +40,11 @@ class Answer:
 
     Attributes:
         status: of HTTP.
-        headers: names are in lower case.
     """
 
     def __init__(self, connection: HttpConnection) -> None:
         self.status = 0
-        self.headers: Mapping[str, str] = {}
+        self._headers: Mapping[bytes, bytes] = {}
         self._connection = connection
         self._pieces: list[bytes] = []
         self._size_bytes = 0
@@ -52,15 +52,26 @@ class Answer:
         self._error: OSError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers; names are in lower case."""
+        return {
+            name.decode("latin-1"): value.decode("latin-1").strip() for name, value in self._headers.items()
+        }
+
     async def read(self) -> bytes:
-        """Return the body, or what is left of it.
+        """Return the body, or what is left of it; the connection is closed where its end does not come.
 
         Raises:
             OSError: it ended too early.
         """
         parts = []
-        while part := await self._next():
-            parts.append(part)
+        try:
+            while not self._is_whole or self._pieces:
+                parts.append(await self._next())
+        except BaseException:
+            self.close()
+            raise
         return b"".join(parts)
 
     async def pieces(
@@ -114,9 +125,9 @@ class Answer:
         while not self.status:
             await self._wait()
 
-    def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take the head."""
-        self.status, self.headers = status, headers
+    def begin(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Take the head; names are in lower case."""
+        self.status, self._headers = status, headers
         self._wake()
 
     def feed(self, piece: bytes) -> bool:
@@ -180,7 +191,10 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._answer: Answer | None = None
-        self._headers: dict[str, str] = {}
+        self._headers: dict[bytes, bytes] = {}
+        self.on_header = (
+            self._headers.__setitem__
+        )  # of the parser: a call of ours for each costs ten times this
         self._head_bytes = 0
         self._is_interim = self._ends_with_connection = self._keeps_open = self._is_paused = False
         self._upgrades, self._tail = False, b""
@@ -201,19 +215,29 @@ class HttpConnection(asyncio.Protocol):
             ClosedUnanswered: not a byte came.
             OSError: what came is no answer.
         """
-        if self._transport is None:
-            raise ClosedUnanswered("the server closed the connection")
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers, self._head_bytes, self._unzip = {}, 0, None
-        self._is_interim = self._ends_with_connection = self._keeps_open = False
-        self._upgrades = upgrades
-        answer = self._answer = Answer(self)
-        self._transport.write(request)
+        answer = self.begin(request, upgrades=upgrades)
         try:
             await answer.wait_head()
         except BaseException:
             self.close()
             raise
+        return answer
+
+    def begin(self, request: bytes, *, upgrades: bool = False) -> Answer:
+        """Send a request and return its answer, of which nothing is here yet.
+
+        Raises:
+            ClosedUnanswered: nothing was sent.
+        """
+        if self._transport is None:
+            raise ClosedUnanswered("the server closed the connection")
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers.clear()
+        self._head_bytes, self._unzip = 0, None
+        self._is_interim = self._ends_with_connection = self._keeps_open = False
+        self._upgrades = upgrades
+        answer = self._answer = Answer(self)
+        self._transport.write(request)
         return answer
 
     def close(self) -> None:
@@ -317,34 +341,31 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is not None and self._answer.is_over():
             self._keeps_open = False
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one header; names after the body (trailers) are left out."""
-        if self._answer is not None and not self._answer.status:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
-
     def on_headers_complete(self) -> None:
-        """Take the head; that of an interim answer (1xx) counts as none."""
+        """Take the head, without trailers, which come later; an interim answer's (1xx) counts as none."""
         assert self._parser is not None
         if self._answer is None or self._answer.is_over():
             return
-        status, headers = self._parser.get_status_code(), self._headers
+        status = self._parser.get_status_code()
+        headers = {name.lower(): value for name, value in self._headers.items()}
         self._is_interim = 100 <= status < 200 and not (status == _SWITCHING and self._upgrades)
-        self._headers = {}
+        self._headers.clear()
         if self._is_interim:
             return
         if status == _SWITCHING:
             self._answer.begin(status, headers)
             return
         self._keeps_open = self._parser.should_keep_alive()
-        self._ends_with_connection = not {"content-length", "transfer-encoding"} & headers.keys()
-        encoding = headers.get("content-encoding", "identity")
-        if encoding == "gzip":
+        self._ends_with_connection = not _LENGTHS & headers.keys()
+        encoding = headers.get(b"content-encoding", b"identity").strip()
+        if encoding == b"gzip":
             self._unzip = zlib.decompressobj(_GZIP)
-        elif encoding != "identity":
-            self._refuse(f"the answer has the unknown encoding `{encoding[:40]}`")
+        elif encoding != b"identity":
+            text = encoding[:40].decode("latin-1")
+            self._refuse(f"the answer has the unknown encoding `{text}`")
         self._answer.begin(status, headers)
         if status in _NO_BODY:
-            self._keeps_open = "close" not in headers.get("connection", "").lower()
+            self._keeps_open = b"close" not in headers.get(b"connection", b"").lower()
             self._answer.end()
 
     def on_body(self, piece: bytes) -> None:

@@ -6,7 +6,7 @@ run has the reading, and so has the tests' client in memory, which serves both.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from gangline.api.resources import Resource
 from gangline.kube.client import ListPage, Object, ObjectList, PatchKind, WatchEvent
 from gangline.kube.config import Connection
+from gangline.kube.errors import ApiError
 
 T = TypeVar("T")
 
@@ -63,6 +64,9 @@ class ObjectClient(ObjectReader, Protocol):
         self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any | None = None
     ) -> bytes:
         """Send a request and return the body of the answer."""
+
+    async def post_all(self, requests: Sequence[tuple[str, Any]]) -> list[ApiError | None]:
+        """POST bodies, each to a path, at once."""
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         """Return one object."""

@@ -57,29 +57,6 @@ class Binder:
         self._gangs = 0
         self._calm: asyncio.TimerHandle | None = None
 
-    async def bind(self, binding: Binding, *, gpus: Sequence[str] = ()) -> ApiError | None:
-        """Bind one pod that asks for GPUs by these names; return why it could not be."""
-        namespace, name = binding.pod.split("/", 1)
-        metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": binding.uid}
-        if binding.gpus:  # of a claim too: whoever looks at the pod sees its GPUs
-            metadata["annotations"] = gpu_annotations(binding)
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": metadata,
-            "target": {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": binding.node},
-        }
-        try:
-            async with self._writes:
-                await self._client.create_subresource(PODS, name, "binding", body, namespace)
-        except ApiError as error:
-            return error
-        message = f"Successfully assigned {binding.pod} to {binding.node}"
-        if gpus and not binding.uuids:
-            message += f"; which {' and '.join(gpus)} it gets there, the device plugin of the node chooses"
-        self._recorder.event(regarding(binding.pod, binding.uid), "Normal", "Scheduled", message)
-        return None
-
     async def bind_all(
         self, bindings: Sequence[Binding], gpus: Mapping[str, Sequence[str]]
     ) -> list[tuple[Binding, ApiError]]:
@@ -94,12 +71,24 @@ class Binder:
         if self._calm is not None:
             self._calm.cancel()
         try:
-            results = await asyncio.gather(*(self.bind(one, gpus=gpus.get(one.uid, ())) for one in bindings))
+            errors = await self._client.post_all([_binding_request(one) for one in bindings])
+        except ApiError as error:
+            errors = [error] * len(bindings)
         finally:
             self._gangs -= 1
             if not self._gangs:
                 self._calm = asyncio.get_running_loop().call_later(CALM_S, self._quiet.set)
-        return [(binding, error) for binding, error in zip(bindings, results, strict=True) if error]
+        failed = []
+        for binding, why in zip(bindings, errors, strict=True):
+            if why is not None:
+                failed.append((binding, why))
+                continue
+            message = f"Successfully assigned {binding.pod} to {binding.node}"
+            if (asked := gpus.get(binding.uid)) and not binding.uuids:
+                names = " and ".join(asked)
+                message += f"; which {names} it gets there, the device plugin of the node chooses"
+            self._recorder.event(regarding(binding.pod, binding.uid), "Normal", "Scheduled", message)
+        return failed
 
     async def take_away(
         self, pods: Iterable[tuple[str, str]], message: str, *, event: str = "Preempted"
@@ -176,14 +165,29 @@ class Binder:
             gang = {"type": GANG_WAITED, "status": "True", "reason": waiting.reason}
             conditions.append({**gang, "lastTransitionTime": now})
         patch = {"metadata": {"uid": waiting.uid}, "status": {"conditions": conditions}}
-        about = regarding(waiting.pod, waiting.uid)
-        self._recorder.event(about, "Warning", "FailedScheduling", waiting.message)
         try:
             async with self._writes:
                 await self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")
         except ApiError:
             return False
+        about = regarding(waiting.pod, waiting.uid)  # afterwards, or each try would count as one
+        self._recorder.event(about, "Warning", "FailedScheduling", waiting.message)
         return True
+
+
+def _binding_request(binding: Binding) -> tuple[str, dict[str, Any]]:
+    """Return path and body by which a pod is bound."""
+    namespace, name = binding.pod.split("/", 1)
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": binding.uid}
+    if binding.gpus:  # of a claim too: whoever looks at the pod sees its GPUs
+        metadata["annotations"] = gpu_annotations(binding)
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata,
+        "target": {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": binding.node},
+    }
+    return PODS.path(namespace, name, "binding"), body
 
 
 def gpu_annotations(binding: Binding) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from node import PAUSE_IMAGE
 
-from gangline.api.resources import EVENTS, MPIJOBS, PODS, SCHEDULER_PLUGINS_POD_GROUPS, Resource
+from gangline.api.resources import EVENTS, MPIJOBS, PODS, SCHEDULER_PLUGINS_POD_GROUPS
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
 from gangline.scheduler.service import SchedulerOptions, SchedulerService
@@ -24,14 +24,12 @@ class HeldBindings(Client):
         self.decided, self.may_bind = asyncio.Event(), asyncio.Event()
         self.chosen = ""
 
-    async def create_subresource(
-        self, resource: Resource, name: str, subresource: str, obj: Any, namespace: str | None = None
-    ) -> Any:
-        if subresource == "binding":
-            self.chosen = obj["target"]["name"]
+    async def post_all(self, requests: Any) -> Any:
+        if bindings := [body for _, body in requests if body["kind"] == "Binding"]:
+            self.chosen = bindings[0]["target"]["name"]
             self.decided.set()
             await self.may_bind.wait()
-        return await super().create_subresource(resource, name, subresource, obj, namespace)
+        return await super().post_all(requests)
 
 
 def template(cpu: str) -> dict[str, Any]:

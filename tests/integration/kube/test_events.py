@@ -81,6 +81,10 @@ async def test_events_of_several_objects_are_sent_at_once_and_those_of_one_in_or
     all_there = asyncio.Event()
 
     class Server:
+        async def post_all(self, requests: Any) -> list[None]:
+            await asyncio.gather(*(self.create(None, body) for _, body in requests))
+            return [None] * len(requests)
+
         async def create(self, resource: Any, body: dict[str, Any]) -> dict[str, Any]:
             sent.append(f"{body['involvedObject']['name']}: {body['message']}")
             if len(sent) == 3:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from gangline.api.resources import Resource
+from gangline.api.resources import EVENTS, PODS, Resource
 from gangline.kube.client import ListPage, ObjectList, PatchKind, WatchEvent
 from gangline.kube.config import Connection
-from gangline.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -158,6 +158,19 @@ class FakeClient:
             async with self._changed:
                 while self._version <= seen:
                     await self._changed.wait()
+
+    async def post_all(self, requests: Sequence[tuple[str, Any]]) -> list[ApiError | None]:
+        return [await self._post(path, body) for path, body in requests]
+
+    async def _post(self, path: str, body: Object) -> ApiError | None:
+        try:
+            if body["kind"] == "Event":
+                await self.create(EVENTS, body)
+            else:
+                await self.create_subresource(PODS, *path.split("/")[-2:], body)
+        except ApiError as error:
+            return error
+        return None
 
     async def create(self, resource: Resource, obj: Object, *, dry_run: bool = False) -> Object:
         name = obj["metadata"]["name"]
