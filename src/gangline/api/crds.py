@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -46,6 +47,9 @@ _TRAINING_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     ("Completed", "date", ".status.completionTime", 1),
 )
 
+_NO_CONVERSION = {"strategy": "None"}
+"""The store keeps one version and renames it: every schema must know every field."""
+
 
 def crds() -> list[dict[str, Any]]:
     """Return every definition as a fresh object in wire form, ready to be applied."""
@@ -79,54 +83,53 @@ def _gang_kind(
     description: str,
     column: dict[str, Any],
 ) -> dict[str, Any]:
-    keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {
-        "description": description,
-        "type": "object",
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            "spec": schema_of(spec) | {"x-kubernetes-preserve-unknown-fields": True},
-            "status": keep,
-        },
+    keep = {"x-kubernetes-preserve-unknown-fields": True}
+    properties = {"spec": schema_of(spec) | keep, "status": {"type": "object"} | keep}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [column, _column("Age", "date", ".metadata.creationTimestamp", 0)],
+        "schema": _schema(description, properties),
+        "subresources": {"status": {}},
+    }
+    found = _definition(resource, [version], short_names)
+    # Groups under k8s.io need it; it says that the definition is nobody's official one.
+    unofficial = {"api-approved.kubernetes.io": "unapproved, written for Gangline"}
+    return found | {"metadata": found["metadata"] | {"annotations": unofficial}}
+
+
+def _definition(
+    resource: Resource, versions: list[dict[str, Any]], short_names: Sequence[str] = (), **more: Any
+) -> dict[str, Any]:
+    names = {
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{resource.plural}.{resource.group}",
-            # Groups under k8s.io need it; it says that the definition is nobody's official one.
-            "annotations": {"api-approved.kubernetes.io": "unapproved, written for Gangline"},
-        },
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
         "spec": {
             "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "shortNames": short_names,
-            },
+            "names": names | ({"shortNames": [*short_names]} if short_names else {}),
             "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": [
-                        column,
-                        _column("Age", "date", ".metadata.creationTimestamp", 0),
-                    ],
-                    "schema": {"openAPIV3Schema": schema},
-                    "subresources": {"status": {}},
-                }
-            ],
+            **more,
+            "versions": versions,
         },
     }
 
 
-_TRAIN_JOB_FIXED: Final = ("runtimeRef", "initializer", "trainer", "activeDeadlineSeconds", "managedBy")
+def _schema(description: str, properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema of one version: what all objects have, and these properties."""
+    common = {name: {"type": "string"} for name in ("apiVersion", "kind")} | {"metadata": {"type": "object"}}
+    whole = {"description": description, "type": "object", "properties": common | properties, **more}
+    return {"openAPIV3Schema": whole}
+
+
+_TRAIN_JOB_FIXED = ("runtimeRef", "initializer", "trainer", "activeDeadlineSeconds", "managedBy")
 """Fields of a TrainJob that nobody changes: a job that runs would no longer be the one that is written."""
 
 
@@ -174,59 +177,22 @@ def _simple(
     **more: Any,
 ) -> dict[str, Any]:
     """Return the definition of a kind with one version."""
-    common = {name: {"type": "string"} for name in ("apiVersion", "kind")} | {"metadata": {"type": "object"}}
-    schema = {
-        "description": description,
-        "type": "object",
-        "properties": common | properties,
-        "required": ["spec"],
-    }
     version = {
         "name": resource.version,
         "served": True,
         "storage": True,
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
+        "schema": _schema(description, properties, required=["spec"]),
         **more,
     }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-            },
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [version],
-        },
-    }
+    return _definition(resource, [version])
 
 
 def _training_job(kind: TrainingKind) -> dict[str, Any]:
     resource = kind.resource
     versions = [resource.version, V1BETA2] if resource == TFJOBS else [resource.version]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-            },
-            "scope": "Namespaced",
-            "conversion": {"strategy": "None"},
-            "versions": [_training_version(kind, version) for version in versions],
-        },
-    }
+    made = [_training_version(kind, version) for version in versions]
+    return _definition(resource, made, conversion=_NO_CONVERSION)
 
 
 def _training_version(kind: TrainingKind, version: str) -> dict[str, Any]:
@@ -239,23 +205,17 @@ def _training_version(kind: TrainingKind, version: str) -> dict[str, Any]:
         "storage": is_current,
         **({} if is_current else old),
         "additionalPrinterColumns": [_column(*column) for column in _TRAINING_COLUMNS],
-        "schema": {
-            "openAPIV3Schema": {
-                "description": f"A training of which each pod is a {kind.container} process of one role.",
-                "type": "object",
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "metadata": {"type": "object"},
-                    "spec": {
-                        "description": "What is to run.",
-                        **_training_spec(kind, keep_unknown=not is_current),
-                    },
-                    "status": {"description": "How far it is.", **schema_of(TrainingJobStatus)},
+        "schema": _schema(
+            f"A training of which each pod is a {kind.container} process of one role.",
+            {
+                "spec": {
+                    "description": "What is to run.",
+                    **_training_spec(kind, keep_unknown=not is_current),
                 },
-                "required": ["spec"],
-            }
-        },
+                "status": {"description": "How far it is.", **schema_of(TrainingJobStatus)},
+            },
+            required=["spec"],
+        ),
         "subresources": {
             "status": {},
             "scale": {
@@ -288,25 +248,8 @@ def _training_spec(kind: TrainingKind, *, keep_unknown: bool) -> dict[str, Any]:
 
 
 def _mpijob() -> dict[str, Any]:
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{MPIJOBS.plural}.{MPIJOBS.group}"},
-        "spec": {
-            "group": MPIJOBS.group,
-            "names": {
-                "kind": MPIJOBS.kind,
-                "listKind": f"{MPIJOBS.kind}List",
-                "plural": MPIJOBS.plural,
-                "singular": "mpijob",
-                "shortNames": ["mj", "mpij"],
-            },
-            "scope": "Namespaced",
-            # The store keeps one version and renames it: every schema must know every field.
-            "conversion": {"strategy": "None"},
-            "versions": [_mpijob_version(resource.version) for resource in MPIJOB_VERSIONS],
-        },
-    }
+    versions = [_mpijob_version(resource.version) for resource in MPIJOB_VERSIONS]
+    return _definition(MPIJOBS, versions, ("mj", "mpij"), conversion=_NO_CONVERSION)
 
 
 def _old(resource: Resource, version: str) -> dict[str, Any]:
@@ -326,20 +269,14 @@ def _mpijob_version(version: str) -> dict[str, Any]:
         "storage": is_current,
         **({} if is_current else _old(MPIJOBS, version)),
         "additionalPrinterColumns": [_column(*column) for column in _MPIJOB_COLUMNS],
-        "schema": {
-            "openAPIV3Schema": {
-                "description": description,
-                "type": "object",
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "metadata": {"type": "object"},
-                    "spec": {"description": "What is to run.", **_mpijob_spec(keep_unknown=not is_current)},
-                    "status": {"description": "How far it is.", **schema_of(MPIJobStatus)},
-                },
-                "required": ["spec"],
-            }
-        },
+        "schema": _schema(
+            description,
+            {
+                "spec": {"description": "What is to run.", **_mpijob_spec(keep_unknown=not is_current)},
+                "status": {"description": "How far it is.", **schema_of(MPIJobStatus)},
+            },
+            required=["spec"],
+        ),
         "subresources": {
             "status": {},
             "scale": {

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import msgspec.inspect as types
 
+from gangline.api.metadata import ObjectMeta, Wire
 from gangline.errors import FieldError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -21,6 +22,7 @@ Unknown = Literal["error", "similar", "ignore"]
 
 _VALUE_CHARACTERS_MAX = 64
 _SKIP = object()
+_TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
 def decode(
@@ -42,6 +44,29 @@ def decode(
     if result is _SKIP:
         result = _empty(type_)
     return result, walk.errors
+
+
+class _Metadata(Wire, frozen=True, kw_only=True):
+    """What a user may write into ``metadata``; unknown fields are the API server's concern."""
+
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+def read_head(document: dict[str, Any]) -> tuple[ObjectMeta, list[FieldError]]:
+    """Return the metadata, and the errors of metadata, of a spec that is not there, of unknown fields."""
+    metadata, errors = decode(document.get("metadata"), _Metadata, path="metadata", unknown="ignore")
+    if "spec" not in document:
+        errors.append(FieldError("Required", "spec", "must be set"))
+    for name in document:
+        if name not in _TOP_LEVEL:
+            meant = similar_name(str(name), _TOP_LEVEL)
+            errors.append(
+                unknown_field(join_path("", str(name)), f"did you mean `{meant}`?" if meant else "")
+            )
+    return ObjectMeta(**{name: getattr(metadata, name) for name in _Metadata.__struct_fields__}), errors
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gangline.api.core import ObjectMeta, Wire
-from gangline.api.decode import decode, is_deeper, join_path, similar_name, unknown_field
+from gangline.api.core import ObjectMeta
+from gangline.api.decode import decode, is_deeper, read_head, unknown_field
 from gangline.api.mpijob import JobMeta, MPIJob, MPIJobSpec, MPIJobStatus
 from gangline.api.mpijob_defaults import apply_defaults
 from gangline.api.mpijob_legacy import LEGACY_NAMES, OLD_VERSIONS, SUCCESSORS
@@ -20,7 +20,6 @@ DEPTH_MAX = 100
 """Levels of objects and lists; far more than any field of a pod, and far from where Python's calls end."""
 
 _TOO_DEEP = FieldError("Invalid", "spec", f"is nested in more than {DEPTH_MAX} levels")
-_TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
 class ReadJob(msgspec.Struct, frozen=True):
@@ -37,15 +36,6 @@ class ReadJob(msgspec.Struct, frozen=True):
     warnings: list[FieldError] = []
 
 
-class _Metadata(Wire, frozen=True, kw_only=True):
-    """What a user may write into ``metadata``; unknown fields are the API server's concern."""
-
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-
-
 def read_mpijob(document: dict[str, Any]) -> ReadJob:
     """Return the MPIJob of a manifest with every error: types, unknown fields, rules.
 
@@ -57,16 +47,7 @@ def read_mpijob(document: dict[str, Any]) -> ReadJob:
         document = {**document, "spec": None}
         read = read_mpijob(document) if not is_deeper(document, DEPTH_MAX) else ReadJob(MPIJob(), [])
         return ReadJob(read.job, [_TOO_DEEP])
-    metadata, errors = decode(document.get("metadata"), _Metadata, path="metadata", unknown="ignore")
-    if "spec" not in document:
-        errors.append(FieldError("Required", "spec", "must be set"))
-    for name in document:
-        if name not in _TOP_LEVEL:
-            meant = similar_name(str(name), _TOP_LEVEL)
-            errors.append(
-                unknown_field(join_path("", str(name)), f"did you mean `{meant}`?" if meant else "")
-            )
-    meta = ObjectMeta(**{name: getattr(metadata, name) for name in _Metadata.__struct_fields__})
+    meta, errors = read_head(document)
     version = version_of(document.get("apiVersion"))
     if version in OLD_VERSIONS:
         return _read(meta, normalise(document.get("spec"), version), errors)

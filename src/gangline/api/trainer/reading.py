@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import ObjectMeta, Wire
-from gangline.api.decode import decode, is_deeper, show
+from gangline.api.core import ObjectMeta
+from gangline.api.decode import decode, is_deeper, read_head, show
 from gangline.api.dns_names import is_dns_1035_label
 from gangline.api.mpijob_reading import DEPTH_MAX
 from gangline.api.mpijob_validation import one_of
@@ -34,19 +34,9 @@ class ReadTrainJob(msgspec.Struct, frozen=True):
     warnings: list[FieldError] = []
 
 
-class _Metadata(Wire, frozen=True, kw_only=True):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-
-
 def read_train_job(document: dict[str, Any]) -> ReadTrainJob:
     """Return the job of a manifest with every error: types, unknown fields, rules."""
-    metadata, errors = decode(document.get("metadata"), _Metadata, path="metadata", unknown="ignore")
-    if "spec" not in document:
-        errors.append(FieldError("Required", "spec", "must be set"))
-    meta = ObjectMeta(**{name: getattr(metadata, name) for name in _Metadata.__struct_fields__})
+    meta, errors = read_head(document)
     return _read(meta, document.get("spec"), TrainJobStatus(), errors, is_strict=True)
 
 

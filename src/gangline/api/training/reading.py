@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gangline.api.core import ObjectMeta, Wire
-from gangline.api.decode import Unknown, decode, is_deeper, join_path, similar_name, unknown_field
+from gangline.api.core import ObjectMeta
+from gangline.api.decode import Unknown, decode, is_deeper, read_head, unknown_field
 from gangline.api.mpijob import JobMeta
 from gangline.api.mpijob_reading import DEPTH_MAX
 from gangline.api.mpijob_versions import version_of, written_version
@@ -28,8 +28,6 @@ from gangline.api.training.kinds import TrainingKind
 from gangline.api.training.validation import validate_training_job
 from gangline.errors import FieldError
 
-_TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
-
 
 class ReadTrainingJob(msgspec.Struct, frozen=True):
     """A job with defaults applied, and what is wrong with it.
@@ -45,28 +43,12 @@ class ReadTrainingJob(msgspec.Struct, frozen=True):
     warnings: list[FieldError] = []
 
 
-class _Metadata(Wire, frozen=True, kw_only=True):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-
-
 def read_training_job(kind: TrainingKind, document: dict[str, Any]) -> ReadTrainingJob:
     """Return the job of a manifest with every error: types, unknown fields, rules.
 
     Unknown fields are errors in v1 and warnings in v1beta2, whose published files have some.
     """
-    metadata, errors = decode(document.get("metadata"), _Metadata, path="metadata", unknown="ignore")
-    if "spec" not in document:
-        errors.append(FieldError("Required", "spec", "must be set"))
-    for name in document:
-        if name not in _TOP_LEVEL:
-            meant = similar_name(str(name), _TOP_LEVEL)
-            errors.append(
-                unknown_field(join_path("", str(name)), f"did you mean `{meant}`?" if meant else "")
-            )
-    meta = ObjectMeta(**{name: getattr(metadata, name) for name in _Metadata.__struct_fields__})
+    meta, errors = read_head(document)
     is_old = version_of(document.get("apiVersion")) == V1BETA2
     return _read(kind, meta, document.get("spec"), errors, is_old=is_old, is_strict=not is_old)
 

@@ -326,6 +326,7 @@ def test_all_errors_of_a_manifest_at_once() -> None:
                 "managedBy": "me",
                 "nodes": 2,
             },
+            "specs": {},
         }
     )
 
@@ -338,4 +339,5 @@ def test_all_errors_of_a_manifest_at_once() -> None:
         "spec.runtimeRef.name",
         "spec.trainer.env[0].name",
         "spec.trainer.numNodes",
+        "specs",
     ]
