@@ -22,10 +22,10 @@ from gangline.page.ended_jobs import EndedJobs
 from gangline.page.feeds import Feeds
 from gangline.page.last_lines import LastLines
 from gangline.page.live import LiveCluster
-from gangline.page.log_reading import last_progress
+from gangline.page.log_reading import last_progress, read_together
 from gangline.page.node_cards import keys_by_name, node_cards, queue_rows, use_columns
 from gangline.page.queue_answers import QueueAnswers
-from gangline.page.rows import RUNS_MAX, RowProgress, RunRow, progress_of
+from gangline.page.rows import RUNS_MAX, RunRow, progress_of
 from gangline.page.series import Columns
 from gangline.workloads.gpu_source import SOURCE_LABEL, kind_of
 from gangline.workloads.job_state import primary_pods
@@ -92,7 +92,7 @@ class Scene:
         self._ended = EndedJobs(client, self.live)
         self.feeds = Feeds(client)
         self.feeds.on_change = self._changed
-        self._lines = LastLines(client, self.feeds)
+        self._lines = LastLines(client, self.feeds, self._changed)
         self._seen: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._use_record = use_record
         self._queue = QueueAnswers(self._explain_value)
@@ -116,6 +116,7 @@ class Scene:
                     group.create_task(self._sample(), name="use of GPUs")
         finally:
             await self._queue.stop()
+            await self._lines.stop()
             await self.feeds.stop()
 
     @contextmanager
@@ -214,7 +215,10 @@ class Scene:
         return row if is_there else msgspec.structs.replace(row, key="")
 
     async def detail(self, key: str) -> Obj:
-        """Return everything about one job; read at most every two seconds, or when it changed."""
+        """Return everything about one job; read at most every two seconds, or when it changed.
+
+        The last lines of its pods are those that are known: more is told of as it comes.
+        """
         async with self._lock(key):
             row, found = self.live.jobs.get(key), self.live.find(key)
             if row is None or found is None:
@@ -223,7 +227,7 @@ class Scene:
             read_s, value = self._details.get(key, (0.0, {}))
             is_old = time.monotonic() - read_s > detail_s
             if value and not is_old and value["row"] is row:
-                return value
+                return value | {"lines": self._lines.of(value["_pods"])}
             resource, job = found
             pods = self.live.pods_of(resource, job)
             events = await self._events(job, pods) if is_old else value.get("_events", [])
@@ -231,15 +235,14 @@ class Scene:
             if is_old:
                 with contextlib.suppress(GanglineError):  # it may be gone meanwhile
                     explained = await self._explain(f"{job['kind'].lower()}/{row.name}", row.namespace)
-            lines = await self._lines.read(pods) if is_old else value.get("lines", [])
             view = view_job(job, pods, now())
             if len(self._details) >= DETAILS_MAX:
                 self._details.clear()
             value = job_detail(row, view, job, events, self._options, self._kube_options)
-            value |= {"explain": explained[1], "placement": explained[2], "lines": lines}
-            value |= {"_events": events, "_explained": explained}
+            value |= {"explain": explained[1], "placement": explained[2]}
+            value |= {"_events": events, "_explained": explained, "_pods": pods}
             self._details[key] = (time.monotonic() if is_old else read_s, value)
-            return value
+            return value | {"lines": self._lines.of(pods)}
 
     def chief_of(self, key: str) -> Obj | None:
         """Return the pod whose log is a job's."""
@@ -278,23 +281,18 @@ class Scene:
         while True:
             await asyncio.sleep(progress_s)
             keys = [key for key in self.in_sight if self.in_sight[key] > 0][:PROGRESS_JOBS_MAX]
-            for key in keys:
-                row = self.live.jobs.get(key)
-                if row is None or (row.state != "RUNNING" and row.progress is not None):
-                    continue
-                if row.state not in ("RUNNING", "SUCCEEDED", "FAILED"):
-                    continue
-                pod = self.chief_of(key)
-                if pod is not None and (progress := await self._progress_in(pod)) is not None:
+            chiefs = {key: pod for key in keys if self._wants_progress(key) and (pod := self.chief_of(key))}
+            reads = (last_progress(self._client, pod, PROGRESS_LINES) for pod in chiefs.values())
+            for key, task in zip(chiefs, await read_together(reads, progress_s), strict=True):
+                record = None if task.cancelled() or task.exception() else task.result()
+                if record and (progress := progress_of(record)):
                     self.live.note_progress(key, progress)
 
-    async def _progress_in(self, pod: Obj) -> RowProgress | None:
-        try:
-            async with asyncio.timeout(progress_s):
-                record = await last_progress(self._client, pod, PROGRESS_LINES)
-        except (ClusterError, TimeoutError):
-            return None
-        return progress_of(record) if record else None
+    def _wants_progress(self, key: str) -> bool:
+        row = self.live.jobs.get(key)
+        if row is None:
+            return False
+        return row.state == "RUNNING" or (row.progress is None and row.state in ("SUCCEEDED", "FAILED"))
 
     async def _sample(self) -> None:
         while True:
