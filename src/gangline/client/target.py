@@ -30,7 +30,7 @@ class ClusterTarget(msgspec.Struct, frozen=True):
         kubeconfig: the file, ``None`` for ``$KUBECONFIG`` or ``~/.kube/config``.
         namespace: as the user gave it; empty for the connection's own.
         given: a connection that no kubeconfig has, of a user of the page in a cluster.
-        scheduler_namespace: where Gangline's scheduler has its Lease; empty for ``gangline-system``.
+        scheduler_namespace: where Gangline's scheduler has its Lease; empty for where it is installed.
     """
 
     cluster: str = DEFAULT_CLUSTER

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fake_client import FakeClient
 
-from gangline.api.resources import LEASES
+from gangline.api.resources import CLUSTER_ROLE_BINDINGS, LEASES
 from gangline.client.explain.scheduler import (
     SchedulerLiveness,
     judge,
@@ -16,6 +16,7 @@ from gangline.client.explain.scheduler import (
 )
 from gangline.client.target import ClusterTarget
 from gangline.clock import format_micro_time, now
+from gangline.installation.objects import Installation, objects
 from gangline.scheduler.explained.published import Published
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -139,6 +140,28 @@ async def test_only_the_lease_of_its_own_namespace_is_the_schedulers(where, told
 
     assert [(one.name, one.state) for one in seen] == [(OURS, state), ("night", state)]
     assert {one.published for one in seen} == {said if state == "runs" else None}
+
+
+@pytest.mark.parametrize(
+    ("where", "state", "start"), [("ml", "runs", ""), ("team", "gone", " --lock-namespace ml")]
+)
+async def test_the_scheduler_is_where_its_rights_are_bound_and_nobody_elses_lease_counts(
+    where: str, state: str, start: str
+) -> None:
+    client = FakeClient()
+    made = lease(age_s=0, **Published(names=(OURS,)).annotations)
+    made["spec"]["renewTime"] = format_micro_time(now())
+    made["metadata"]["namespace"] = where
+    await client.create(LEASES, made)
+    for found in objects(Installation(namespace="ml")):
+        if found["kind"] == "ClusterRoleBinding":
+            await client.create(CLUSTER_ROLE_BINDINGS, found)
+
+    waits = pod() | {"spec": {"schedulerName": OURS}}
+    [seen] = await see_schedulers(client, ClusterTarget(context="tests"), [waits])
+
+    assert seen.state == state
+    assert seen.start == (start and f"gangline scheduler --context tests{start}")
 
 
 async def test_what_the_lease_of_another_scheduler_says_is_not_taken_for_ours():

@@ -40,7 +40,7 @@ from gangline.client.target import ClusterTarget
     "--scheduler-namespace",
     default="",
     metavar="NAME",
-    help="Namespace of the scheduler's Lease, where it has another.  [default: gangline-system]",
+    help="Namespace of the scheduler's Lease, where it has another.  [default: that of its installation]",
 )
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default=None, help="Print JSON or YAML.")
 @target_options()

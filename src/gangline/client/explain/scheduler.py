@@ -10,7 +10,8 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
 
 from gangline.api.core import DEFAULT_SCHEDULER
-from gangline.api.resources import LEASES
+from gangline.api.pod_group import GANGLINE_SCHEDULER
+from gangline.api.resources import CLUSTER_ROLE_BINDINGS, LEASES, SERVICE_ACCOUNTS
 from gangline.clock import now, parse_time
 from gangline.cluster.daemon.cluster_facts import load_facts, policy_of
 from gangline.kube.errors import ApiError
@@ -76,14 +77,29 @@ async def see_schedulers(
     policy = policy_of(load_facts(target.paths) if target.is_local else None)
     own = Published.from_policy(policy, DEFAULT_NAMES, "")
     message = "runs: it is part of the one-machine cluster"
+    namespace = target.scheduler_namespace
+    if not namespace and not waiting.keys() <= set(built_in):
+        namespace = await scheduler_namespace(client)
     return [
         SchedulerLiveness(name, "runs", message, is_ours=True, published=own)
         if name in built_in
-        else await _see(
-            client, name, target.scheduler_namespace or LEASE_NAMESPACE, held, _start(name, target)
-        )
+        else await _see(client, name, namespace, held, _start(name, namespace, target))
         for name, held in sorted(waiting.items())
     ]
+
+
+async def scheduler_namespace(client: ObjectClient) -> str:
+    """Return where Gangline's scheduler was installed, and has its Lease; the usual one where none tells.
+
+    The binding of the scheduler's rights tells, which nobody writes who may not give these rights: a Lease or
+    a Deployment of its name may be anybody's.
+    """
+    try:
+        binding = await client.get(CLUSTER_ROLE_BINDINGS, GANGLINE_SCHEDULER)
+    except ApiError:
+        return LEASE_NAMESPACE
+    accounts = (one for one in binding.get("subjects") or () if one.get("kind") == SERVICE_ACCOUNTS.kind)
+    return next((one["namespace"] for one in accounts), LEASE_NAMESPACE)
 
 
 async def _see(
@@ -203,8 +219,9 @@ def _renewed(lease: Obj) -> str:
     return str((lease.get("spec") or {}).get("renewTime") or "")
 
 
-def _start(name: str, target: ClusterTarget) -> str:
+def _start(name: str, namespace: str, target: ClusterTarget) -> str:
     which = "" if name == DEFAULT_NAMES[0] else f" --scheduler-name {name}"
+    which += "" if namespace == LEASE_NAMESPACE else f" --lock-namespace {namespace}"
     return f"gangline scheduler{target.kube_options}{which}"
 
 
