@@ -56,15 +56,17 @@ async def discover(program: Sequence[str], slots: int = 1) -> list[Host]:
         )
     except OSError as error:
         raise DiscoveryError(script, "cannot be run", str(error.strerror)) from error
+    said: bytes | None = None
     try:
         async with asyncio.timeout(LIMIT_S):
             said, words = await process.communicate()
     except TimeoutError as error:
         raise DiscoveryError(script, f"was ended: it took longer than {LIMIT_S:.0f} s") from error
     finally:
-        if process.returncode is None:
+        if said is None:  # with what it has started, which may outlive it
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
     if process.returncode:
         raise DiscoveryError(script, f"exited with code {process.returncode}", _last_line(words))
     lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
