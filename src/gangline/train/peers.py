@@ -129,7 +129,9 @@ class Peers:
             what: the collective that this rank waited in.
             told: asks for ranks whose end others have seen.
         """
-        with suppress(RuntimeError):  # the store may be gone
+        if self.is_lost is not None and self.is_lost():  # the store may be gone, and answer nobody
+            return self.told(what)
+        with suppress(RuntimeError):
             self.ended_early = self.ended_early or self.find_early_end()
         if self.ended_early is not None:
             return self.ended_early

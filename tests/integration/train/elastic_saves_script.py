@@ -35,6 +35,9 @@ def train(session, state):
         state.optimizer.step()
         state.step += 1
         time.sleep(pause_s)
+        if state.step == 12 and f"worker-{worker}-hangs" in sys.argv:
+            print(f"worker {worker} hangs, process {os.getpid()}", flush=True)
+            time.sleep(1000)
         if state.step % 3 == 0:
             whole = {"model": state.model.state_dict(), "optimizer": state.optimizer.state_dict()}
             checkpoints.save(state.step, whole, own={"rank": session.rank}, wait=way == "waits")

@@ -47,6 +47,9 @@ ABANDON_LIMIT_S = 2.0
 _RUN_BYTES = 8
 _SEEN = ".seen-by-rank-0"
 
+_runs: set[str] = set()
+"""Those that this process was a rank of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -102,7 +105,8 @@ class Checkpoints:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if ranks.rank == 0:
-                problem = "" if self._lock.take() else "another training writes there"
+                is_ours = self._seen() in _runs
+                problem = "" if self._lock.take(is_ours=is_ours) else "another training writes there"
                 (folder / _SEEN).write_text(run, encoding="ascii")
         except OSError as error:
             problem = f"{error.strerror or error}"
@@ -110,8 +114,9 @@ class Checkpoints:
         if found := next((str(fact["problem"]) for fact in facts if fact["problem"]), ""):
             raise UserError(f"cannot keep checkpoints in `{folder}`: {found}", hint="name another folder")
         self._run = str(facts[0]["run"])
+        _runs.add(self._run)
         self._due = Due(folder, ranks.rank, ranks.size)
-        self._sees_rank_0 = ranks.rank == 0 or self._reads(self._run)
+        self._sees_rank_0 = ranks.rank == 0 or self._seen() == self._run
         self._writes_model = ranks.rank == 0 or (ranks.local_rank == 0 and not self._sees_rank_0)
         if self._writes_model:
             remove_leftovers(folder, self._run)
@@ -378,12 +383,12 @@ class Checkpoints:
                 "makes itself, of the optimizer too",
             )
 
-    def _reads(self, run: str) -> bool:
-        """Return whether rank 0 of a run has written into the folder that this rank sees."""
+    def _seen(self) -> str:
+        """Return of which run's rank 0 this rank sees the folder, or saw it last."""
         try:
-            return (self._folder / _SEEN).read_text(encoding="ascii") == run
+            return (self._folder / _SEEN).read_text(encoding="ascii")
         except OSError:
-            return False
+            return ""
 
 
 def _resuming(step: int) -> str:

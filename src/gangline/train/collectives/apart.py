@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
+from gangline.train.collectives.connections import connected, end_connections
 from gangline.train.unless_lost import unless_lost
 
 _groups: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -26,7 +26,7 @@ def group_apart(size: int, is_lost: Callable[[], bool] | None) -> Any:
         return None
     import torch.distributed as dist
 
-    group = unless_lost(lambda: dist.new_group(backend="gloo"), is_lost)
+    group = unless_lost(lambda: connected(lambda: dist.new_group(backend="gloo")), is_lost)
     _groups.add(group)
     return group
 
@@ -34,5 +34,4 @@ def group_apart(size: int, is_lost: Callable[[], bool] | None) -> Any:
 def abort_apart() -> None:
     """Let whatever waits in such a group end with an error; called from any thread."""
     for group in _groups.copy():
-        with suppress(RuntimeError):
-            group.abort()
+        end_connections(group)

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.distributed import PrefixStore, ProcessGroupGloo
 
+from gangline.train.collectives.connections import connected
 from gangline.train.collectives.memory import (
     FOLDER,
     RANKS_MAX,
@@ -86,7 +87,8 @@ def meet(
     memory.timeout_s = timeout.total_seconds()
     leaders = None
     if len(nodes) > 1 and rank == mine[0]:
-        leaders = ProcessGroupGloo(PrefixStore("leaders", store), number, len(nodes), timeout)
+        between = PrefixStore("leaders", store)
+        leaders = connected(lambda: ProcessGroupGloo(between, number, len(nodes), timeout))
     wire = None
     if leaders is not None:
         wire = pair_wire(leaders, number) if len(nodes) == 2 else gloo_wire(leaders)

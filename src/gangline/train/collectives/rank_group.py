@@ -14,6 +14,7 @@ import torch
 from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work
 
 from gangline.errors import GanglineError
+from gangline.train.collectives.connections import connected, end_connections
 from gangline.train.collectives.nodes import free, meet
 from gangline.train.collectives.operands import first_of
 from gangline.train.collectives.staged import StagedCollectives
@@ -66,7 +67,8 @@ class RankGroup(ProcessGroup):
         self._place, self._count = rank, size
         self._names = [*names] or [*range(size)]
         self._gloo = unless_lost(
-            lambda: ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout), RankGroup.is_lost
+            lambda: connected(lambda: ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)),
+            RankGroup.is_lost,
         )
         self._register_backend(_CPU, ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
@@ -103,8 +105,7 @@ class RankGroup(ProcessGroup):
         if self._met.staged is not None:
             self._met.staged.memory.given_up = error
         if self._met.leaders is not None:
-            with suppress(RuntimeError):
-                self._met.leaders.abort()
+            end_connections(self._met.leaders)
 
     def shutdown(self) -> None:
         """End what belongs to it, after what is under way."""
@@ -120,8 +121,8 @@ class RankGroup(ProcessGroup):
         self._gloo.shutdown()
 
     def abort(self) -> None:
-        """Let whatever waits end with an error, here and on the other ranks."""
-        self._explain(PeerLostError("the process group was aborted"), "the process group")
+        """Let whatever waits end with an error, here and on the other ranks; asks nobody why."""
+        self._fail(PeerLostError("the process group was aborted"))
 
     # Under way ----------------------------------------------------------------------------------------------
 
@@ -169,15 +170,18 @@ class RankGroup(ProcessGroup):
         if isinstance(error, PeerLostError) and error.ranks:
             with suppress(RuntimeError):  # the store may have gone with a rank
                 self._store.set(_LOST, json.dumps([*error.ranks]))
-        if self._failure is None:
-            self._failure = error
-            if self._met.staged is not None:
-                self._met.staged.memory.fail()
-            for gloo in (self._met.leaders, self._gloo):
-                if gloo is not None:
-                    with suppress(RuntimeError):
-                        gloo.abort()
+        self._fail(error)
         return error
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is not None:
+            return
+        self._failure = error
+        if self._met.staged is not None:
+            self._met.staged.memory.fail()
+        for gloo in (self._met.leaders, self._gloo):
+            if gloo is not None:
+                end_connections(gloo)
 
     def _named(self, error: Exception, what: str) -> Exception:
         """Return an error of lost ranks with their numbers, where some rank knows them."""
