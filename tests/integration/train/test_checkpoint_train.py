@@ -195,6 +195,58 @@ def test_save_behind_the_training_keeps_what_was_given_and_tells_its_errors_late
     assert steps == {f"step-{step:08d}" for step in (3, 4, 5)}
 
 
+LAYOUTS = """
+import torch, gangline.train
+session = gangline.train.init()
+checkpoints = session.checkpoints("folder")
+numbers = torch.arange(4096.0).view(64, 64)
+image = torch.arange(64 * 3 * 4 * 4.0).view(64, 3, 4, 4)
+kept = {
+    "expanded": torch.full((1,), 3.0).expand(50, 40),
+    "gapped": torch.stack((numbers, -numbers), 2)[..., 0],
+    "turned": numbers.t().contiguous().t(),
+    "images": image.to(memory_format=torch.channels_last),
+    "part": torch.cat((numbers, numbers + 1))[3:61, 5:60],
+}
+dense = {name: tensor.contiguous().clone() for name, tensor in kept.items()}
+
+def state(tensors):
+    return {"optimizer": {"state": {0: tensors}, "param_groups": []}}
+
+for step, wait in ((1, True), (2, False)):
+    for writer in (kept, dense):  # rank 0 has them one way, the other rank the other way
+        others = dense if writer is kept else kept
+        checkpoints.save(step, state(writer if session.rank == 0 else others), wait=wait)
+    checkpoints.save(step, state(kept), wait=wait)
+checkpoints.wait()
+for name in kept:
+    changed = dict(kept)
+    if session.rank == 1:
+        changed[name] = kept[name] + 1
+    checkpoints.save(3, state(changed), wait=False)
+    try:
+        checkpoints.wait()
+    except gangline.errors.UserError as error:
+        if f'["{name}"] has other numbers' in str(error):
+            print("refused", name, flush=True)
+print("kept", checkpoints.resume().step, flush=True)
+session.close()
+"""
+
+
+def test_the_same_numbers_are_the_same_however_they_lie_in_memory(ranks, torch_python, tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LAYOUTS)
+    ranks.start(torch_python, script, 2)
+
+    assert ranks.wait() == [0, 0], ranks.log(0)
+    for rank in range(2):
+        assert re.findall(r"^refused (\w+)$", ranks.log(rank), re.MULTILINE) == [
+            *("expanded", "gapped", "turned", "images", "part")
+        ]
+        assert "kept 2\n" in ranks.log(rank)
+
+
 OWN = """
 import sys
 import gangline.train

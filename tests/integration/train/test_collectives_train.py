@@ -176,3 +176,27 @@ def test_memory_that_is_full_is_told_and_done_without(ranks, torch_python, small
     assert ranks.wait() == [0, 0], ranks.log(0)
     assert f"not over shared memory: rank 0: {small_memory} has no room for 6 MiB" in ranks.log(0)
     assert not list(small_memory.iterdir())
+
+
+LAYOUTS = """
+import torch, torch.distributed as dist, gangline.train
+with gangline.train.init() as session:
+    wide = torch.zeros(3, 50, 2)
+    tensors = [torch.ones(3, 50), torch.full((200,), 2.0)]
+    if session.rank == 0:
+        tensors[0] = wide[..., 0].fill_(1.0)
+    dist.all_reduce_coalesced(tensors)
+    print("sums", *(one.unique().tolist() for one in tensors), wide[..., 1].unique().tolist(), flush=True)
+"""
+
+
+def test_several_tensors_are_reduced_as_one_whatever_gaps_a_rank_has_in_its_own(
+    ranks, torch_python, tmp_path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LAYOUTS)
+    ranks.start(torch_python, script, 2)
+
+    assert ranks.wait() == [0, 0], ranks.log(0)
+    assert "sums [2.0] [4.0] [0.0]\n" in ranks.log(0)
+    assert "sums [2.0] [4.0] [0.0]\n" in ranks.log(1)

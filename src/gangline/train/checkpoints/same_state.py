@@ -7,7 +7,9 @@ own calls), or where ranks have gone apart. A model's buffers differ by nature, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -78,15 +80,29 @@ def _optimizers(state: Any, place: Place = ()) -> list[Place]:
 
 
 def _sample(tensor: Any) -> str:
-    """Return a digest of some numbers of a tensor."""
+    """Return a digest of some numbers of a tensor: the same for the same ones, however they lie in memory."""
     import torch
 
     count = tensor.numel()
     if not count or tensor.is_quantized:
         return "sample "
-    # Over the memory, whatever the order of the dimensions is: nothing is copied but these numbers.
-    stored = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
-    count = min(count, stored)  # an expanded tensor has less memory than numbers
-    step = max(1, count // SAMPLES)
-    flat = tensor.detach().as_strided((-(-count // step),), (step,), tensor.storage_offset())
-    return "sample " + sha256(flat.cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+    step, tensor = max(1, count // SAMPLES), tensor.detach()
+    if tensor.is_contiguous():
+        some = tensor.view(-1)[::step]
+    else:
+        places = _places(tensor.shape, tensor.stride(), step).to(tensor.device)
+        length = 1 + sum(
+            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+        some = tensor.as_strided((length,), (1,)).index_select(0, places)
+    some = some.cpu().resolve_conj().resolve_neg().contiguous()
+    return "sample " + sha256(some.view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def _places(shape: tuple[int, ...], strides: tuple[int, ...], step: int) -> Any:
+    """Return where in memory every so many numbers of a tensor are, counted in its order."""
+    import torch
+
+    counted = torch.unravel_index(torch.arange(0, math.prod(shape), step), shape)
+    return sum((one * stride for one, stride in zip(counted, strides, strict=True)), torch.zeros(1).long())

@@ -75,12 +75,14 @@ class CollectiveGroup(RankGroup):
         shared = self._met.staged
         if shared is None or len(tensors) < 2 or not are_alike(tensors):
             return self.allreduce(tensors, opts)
-        return self.all_reduce_alike(tensors, options_of(opts, dist.AllreduceOptions, "reduceOp"))
+        whole, copy_back = dense(tensors)
+        return self.all_reduce_alike(whole, options_of(opts, dist.AllreduceOptions, "reduceOp"), copy_back)
 
-    def all_reduce_alike(self, tensors: Sequence[Any], opts: Any) -> Work:
+    def all_reduce_alike(self, tensors: Sequence[Any], opts: Any, finish: Finish | None = None) -> Work:
         """Put many tensors of all ranks together as one, in place, without a copy of them side by side.
 
-        Only where `no_shared_memory` is ``""``; that the tensors are alike (see `are_alike`) is not checked.
+        Only where `no_shared_memory` is ``""``; that the tensors are alike (see `are_alike`) and have no
+        gaps is not checked.
 
         Cost: as of one tensor with their bytes, and 1 µs for each of them.
         """
@@ -90,6 +92,8 @@ class CollectiveGroup(RankGroup):
         def staged(shared: StagedCollectives, what: str) -> None:
             dtype = as_array(tensors[0].new_empty(0)).dtype
             shared.all_reduce_parts(what, Scattered(tensors, dtype, shared.memory), how)
+            if finish is not None:
+                finish()
 
         return self.begin("all_reduce", tensors, opts, staged, nothing)
 

@@ -12,12 +12,13 @@ _KIND = attrgetter("is_cpu", "layout", "dtype")
 
 
 def options_of(opts: Any, kind: Any, name: str) -> Any:
-    """Return torch's options; a reduction alone and nothing at all are taken too."""
+    """Return torch's options; those of a relative, a reduction alone and nothing at all are taken too."""
     if isinstance(opts, kind):
         return opts
     made = kind()
     if opts is not None:
-        setattr(made, name, opts)
+        setattr(made, name, getattr(opts, name, opts))
+        made.asyncOp = getattr(opts, "asyncOp", made.asyncOp)
     return made
 
 
@@ -36,10 +37,13 @@ def first_of(found: Any) -> Any:
 
 
 def are_alike(tensors: Sequence[Any]) -> bool:
-    """Return whether tensors are real, of one type, on the CPU and without gaps. Cost: 0.2 µs a tensor."""
+    """Return whether tensors are real, of one type and on the CPU: the same on all ranks.
+
+    Cost: 0.2 µs a tensor.
+    """
     kinds = set(map(_KIND, tensors))
     is_one = len(kinds) == 1 and next(iter(kinds))[:2] == (True, torch.strided)
-    return is_one and not tensors[0].is_complex() and all(map(torch.Tensor.is_contiguous, tensors))
+    return is_one and not tensors[0].is_complex()
 
 
 def on_cpu(tensors: Any) -> list[Any]:
