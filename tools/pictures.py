@@ -27,7 +27,7 @@ TARGET = REPOSITORY / "docs" / "images"
 EXAMPLE = REPOSITORY / "examples" / "01-digits"
 LIMIT_S = 300
 COLUMNS = 116
-WIDTH, HEIGHT, HIGHER = 1100, 690, 820
+WIDTH, HEIGHT, HIGHER = 1100, 690, 1000
 COLOURS = 96
 
 JOBS = {
@@ -138,13 +138,14 @@ def draw(name: str, cluster: Cluster, *commands: str) -> None:
     (TARGET / f"{name}.svg").write_text(svg)
 
 
-def photograph(page: Page, name: str, *, below_px: float = 0) -> None:
-    """Keep what the page shows, or what of it is below a height, as a PNG of few colours."""
+def photograph(page: Page, name: str, *, rows: tuple[float, float] | None = None) -> None:
+    """Keep what the page shows, or what of it is between two heights in pixels, as a PNG of few colours."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "all.png"
         page.screenshot(path=file)
         with Image.open(file) as image:
-            seen = image.convert("RGB").crop((0, int(below_px), *image.size))
+            above, below = rows or (0, image.height)
+            seen = image.convert("RGB").crop((0, int(above), image.width, int(below)))
             seen.quantize(COLOURS, dither=Image.Dither.NONE).save(TARGET / f"{name}.png", optimize=True)
 
 
@@ -168,7 +169,9 @@ def main() -> None:
             "td:first-child", has_text="1"
         ).wait_for()  # its place
         queue = page.get_by_role("heading", name="Queue").bounding_box()
-        photograph(page, "page-nodes", below_px=queue["y"] - 12 if queue else 0)
+        cards = page.locator(".cards").bounding_box()
+        assert queue and cards
+        photograph(page, "page-nodes", rows=(queue["y"] - 12, cards["y"] + cards["height"] + 12))
         browser.close()
 
 

@@ -40,7 +40,8 @@ export function mayBe(sure: string, about: string, late: string, now: number): s
   const at = (time: string) => moment(new Date(time), new Date(now));
   if (sure) return at(sure);
   if (!about) return "–";
-  return `about ${at(about)}${late ? `, 9 of 10 by ${at(late)}` : ""}`;
+  const by = late && at(late) !== at(about) ? `, 9 of 10 by ${moment(new Date(late), new Date(about))}` : "";
+  return `about ${at(about)}${by}`;
 }
 
 export function number(value: number): string {

@@ -112,7 +112,7 @@ export function Nodes({ live, dark, now }: { live: Live; dark: boolean; now: num
           <div class="scroll"><table class="small">
             <thead><tr><th scope="col" class="figure">Place</th><th scope="col">Job</th><th scope="col" class="figure">Pods</th><th scope="col" class="figure">Priority</th><th scope="col" class="figure">Waits</th><th scope="col">May start</th><th scope="col">Why</th></tr></thead>
             <tbody>{nodes.queue.map((one) => (
-              <tr><td class="figure">{one.place || "–"}{one.queue && <span class="quiet"> in {one.queue}</span>}</td><td class="name">{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td class="time">{mayBe(one.mayStart, one.mayStartAbout, one.mayStartByNineOfTen, now)}</td><td class="sentence">{one.message || one.reason}</td></tr>
+              <tr><td class="figure">{one.place || "–"}{one.queue && <span class="quiet"> in {one.queue}</span>}</td><td class="name">{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td class="moments">{mayBe(one.mayStart, one.mayStartAbout, one.mayStartByNineOfTen, now)}</td><td class="sentence">{one.message || one.reason}</td></tr>
             ))}</tbody>
           </table></div>
         )}

@@ -32,6 +32,9 @@ test("times are ISO's, of the user's zone, with the day where it is another one"
   const now = new Date(2026, 10, 25, 13, 5);
   assert.equal(moment(new Date(2026, 10, 25, 9, 7), now), "09:07");
   assert.equal(moment(new Date(2026, 10, 24, 9, 7), now), "2026-11-24 09:07");
+  const [about, late] = [new Date(2026, 10, 26, 0, 37), new Date(2026, 10, 26, 1, 5)].map((one) => one.toISOString());
+  assert.equal(mayBe("", about!, late!, now.getTime()), "about 2026-11-26 00:37, 9 of 10 by 01:05"); // the day once
+  assert.equal(mayBe("", about!, about!, now.getTime()), "about 2026-11-26 00:37");
   assert.equal(mayBe("", new Date(2026, 10, 25, 14, 0).toISOString(), new Date(2026, 10, 26, 1, 0).toISOString(), now.getTime()), "about 14:00, 9 of 10 by 2026-11-26 01:00");
 });
 

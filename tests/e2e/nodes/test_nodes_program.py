@@ -46,6 +46,11 @@ if sys.argv[1:] == [str(rank)]:
 LIMIT_S = 90.0
 
 
+def _take_ctrl_c() -> None:
+    """Undo what a shell does to commands in the background, of which the tests may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     """`gangline run --context` in a folder of the user's."""
 
@@ -71,6 +76,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=start_new_session,
+            preexec_fn=_take_ctrl_c,
         )
 
     async def __call__(self, *words: str) -> tuple[int | None, str, str]:

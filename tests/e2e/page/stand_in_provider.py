@@ -2,7 +2,7 @@
 
 Of OpenID Connect Core 1.0 it has what a proxy needs for the authorization code flow: a page on which a user
 is chosen (3.1.2.1), codes that are good once (3.1.3.1), ID tokens for them (3.1.3.3), and the keys that sign
-these.
+these; refresh tokens are good for any number of new ID tokens (12).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Provider:
     def __init__(self, users: list[str], make_token: Callable[[str], str], keys: str) -> None:
         self._users, self._make_token, self._keys = users, make_token, keys
         self._codes: dict[str, str] = {}
+        self.refreshed: dict[str, str] = {}
+        """The last ID token that each user got for a refresh token."""
         self.url = ""
 
     def choose(self, query: dict[str, list[str]]) -> str:
@@ -44,11 +46,16 @@ class Provider:
         return f"<!doctype html><title>Stand-in</title><h1>Who are you?</h1>{''.join(links)}"
 
     def redeem(self, form: dict[str, list[str]]) -> dict[str, Any] | None:
-        """Return the tokens for a code; None for one that is used up."""
-        user = self._codes.pop(form.get("code", [""])[0], None)
-        if user is None:
+        """Return the tokens for a code or a refresh token; None for a code that is used up."""
+        if form.get("grant_type") == ["refresh_token"]:
+            user = form["refresh_token"][0]
+        elif not (user := self._codes.pop(form.get("code", [""])[0], "")):
             return None
-        return {"id_token": self._make_token(user), "access_token": "nothing", "token_type": "Bearer"}
+        token = self._make_token(user)
+        if "refresh_token" in form:
+            self.refreshed[user] = token
+        found = {"id_token": token, "access_token": "nothing", "token_type": "Bearer"}
+        return {**found, "refresh_token": user, "expires_in": 3600}
 
     def answer(self, path: str, sent: str) -> tuple[int, str, str]:
         """Return status, type and text of an answer."""

@@ -54,7 +54,7 @@ def provider(cluster: Any, tokens: dict[str, str]) -> Iterator[Provider]:
 @pytest.fixture(scope="module")
 def start_proxy(
     program: str, provider: Provider, cluster: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Callable[[], AbstractContextManager[None]]]]:
+) -> Iterator[tuple[str, Callable[..., AbstractContextManager[None]]]]:
     """The proxy's address, and what runs it there."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -91,8 +91,8 @@ def start_proxy(
     with forwarded(cluster, f"--host={NAME}") as upstream:
 
         @contextmanager
-        def running() -> Iterator[None]:
-            with cluster.start(*options, f"--upstream={upstream}"):
+        def running(*more: str) -> Iterator[None]:
+            with cluster.start(*options, f"--upstream={upstream}", *more):
                 wait_until(lambda: listens(port), "the proxy")
                 yield
 
@@ -187,4 +187,40 @@ def test_a_page_whose_sign_in_is_over_leads_back_to_it(start_proxy: Any, chromiu
         page.get_by_role("button", name="Sign in again").click()
         sign_in(page, "guest")
         page.get_by_role("link", name="theirs").wait_for()
+        context.close()
+
+
+def test_a_page_goes_on_over_tokens_that_the_proxy_renews(
+    start_proxy: Any, chromium: Any, provider: Provider, cluster: Any
+) -> None:
+    address, running = start_proxy
+    context = chromium.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    page.set_default_timeout(LIMIT_MS)
+    sockets: list[str] = []
+    page.on("websocket", lambda socket: sockets.append(socket.url))
+    with running("--cookie-refresh=1s"):
+        page.goto(address)
+        sign_in(page, "dev")
+        page.get_by_role("link", name="theirs").wait_for()
+        first = len(sockets)
+
+        def is_renewed() -> bool:
+            page.evaluate("fetch('/')")  # whatever passes the proxy renews the token
+            return "dev" in provider.refreshed
+
+        wait_until(is_renewed, "a renewed token")
+        renewed = provider.refreshed["dev"]
+        template = {"metadata": {"name": "after", "namespace": "team"}, "spec": {"suspend": True}}
+        container = {"name": "a", "image": "gangline/base", "command": ["true"]}
+        template["spec"]["template"] = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+        cluster.kubectl(
+            "create", "-f", "-", stdin=json.dumps({"apiVersion": "batch/v1", "kind": "Job"} | template)
+        )
+        page.get_by_role("link", name="after").wait_for()  # its stream goes on by the first token
+        assert (len(sockets), renewed) == (first, provider.refreshed["dev"])
+
+        page.reload()
+        page.get_by_role("link", name="after").wait_for()  # and it is opened anew by the renewed one
+        assert page.get_by_text("system:serviceaccount:team:dev").is_visible()
         context.close()

@@ -1,5 +1,6 @@
 """Facts, locks and folders of the one-machine cluster."""
 
+import errno
 import ipaddress
 import json
 import os
@@ -166,3 +167,15 @@ def test_facts_of_another_release_are_read(paths):
     del known["suspension"]
     paths.facts.write_text(json.dumps(known | {"later": 1}))
     assert load_facts(paths) == first
+
+
+def test_a_cluster_is_ended_on_a_full_disk_too(paths, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    said = []
+
+    assert not Cluster(paths).down(say=said.append)  # there was none, and that was looked at
+
+    assert said == [f"cannot write `{paths.lock('start')}`: No space left on device; ending it all the same"]

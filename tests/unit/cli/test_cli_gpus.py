@@ -12,14 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from gangline.api.codec import Document
 from gangline.api.core import Pod
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.client.jobs.gpu_kind import gpu_cell, kind_of_nodes
-from gangline.client.run.gpus import GpuOptions
+from gangline.client.run.gpus import COMMAND_LINE, GpuOptions, fitting
 from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
+from gangline.cluster.paths import ClusterPaths
 from gangline.devices.ledger import GpuRequest
-from gangline.errors import UserError
+from gangline.errors import UnschedulableError, UserError
+from gangline.kube.client import ObjectList
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import rank_script
 from gangline.placement.snapshot import PodView
@@ -74,6 +77,23 @@ def command_of(job: dict[str, Any]) -> list[str]:
 )
 def test_what_can_never_be_had(job: dict[str, Any], room: GpuRoom, words: str) -> None:
     assert GpuDemand.of(job).shortage(room) == words
+
+
+@pytest.mark.parametrize(("per_rank", "is_spread"), [(1, True), (8, True), (16, False)])
+def test_ranks_are_to_be_spread_where_a_node_has_enough_gpus_for_one(per_rank: int, is_spread: bool) -> None:
+    class Cluster:
+        paths = ClusterPaths.of("test")
+
+        def call(self, _ask: Any) -> Any:
+            node = {"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+            return ObjectList([node, node], "1")
+
+    document = Document(mpijob(1, 16, slots=16 // per_rank), file=COMMAND_LINE)
+
+    with pytest.raises(UnschedulableError) as caught:
+        fitting(Cluster(), [document], GpuOptions(per_rank=per_rank))  # type: ignore[arg-type]
+
+    assert ("`--nodes 2` spreads the ranks" in str(caught.value.hint)) == is_spread
 
 
 def first_version(**spec: Any) -> dict[str, Any]:

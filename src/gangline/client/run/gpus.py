@@ -134,7 +134,7 @@ def fitting(
         if shortage and not options.fit:
             raise UnschedulableError(
                 f"cannot run {document.kind.lower()} `{document.name}`: {shortage}",
-                hint=_ways_on(cluster, document, demand, room),
+                hint=_ways_on(cluster, document, demand, room, options.per_rank or 1),
             )
         if shortage:
             value, changes = fit_object(document.value, room)
@@ -144,14 +144,15 @@ def fitting(
     return fitted
 
 
-def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuRoom) -> str:
+def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuRoom, per_rank: int) -> str:
     """Return the ways on: a smaller job, simulated GPUs, another cluster."""
     from gangline.cluster.paths import DEFAULT_CLUSTER
     from gangline.workloads.gpu_demand import nodes_for
     from gangline.workloads.gpu_fit import fit_object
 
     ways = []
-    if demand.total <= room.total and demand.pods == 1 and document.file == COMMAND_LINE:
+    is_spread = demand.total <= room.total and demand.pods == 1 and per_rank <= room.largest
+    if is_spread and document.file == COMMAND_LINE:
         ways.append(f"`--nodes {-(-demand.each // room.largest)}` spreads the ranks over nodes")
     try:
         ways.append(f"`--fit` shrinks it: {', '.join(fit_object(document.value, room)[1])}")

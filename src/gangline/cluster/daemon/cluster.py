@@ -188,8 +188,11 @@ class Cluster:
         Neither starts the other again meanwhile: the start lock is held.
         """
         with ProcessLock(self.paths.lock("start")) as start:
-            if not start.acquire(timeout_s=START_LOCK_TIMEOUT_S):  # else they start each other again
-                say(f"another start of cluster `{self.paths.name}` takes long; ending it all the same")
+            try:
+                if not start.acquire(timeout_s=START_LOCK_TIMEOUT_S):  # else they start each other again
+                    say(f"another start of cluster `{self.paths.name}` takes long; ending it all the same")
+            except OSError as error:  # a full disk, on which they cannot start each other either
+                say(f"cannot write `{error.filename}`: {error.strerror}; ending it all the same")
             return self._end_processes(say)
 
     def _end_processes(self, say: Say = lambda text: None) -> bool:
