@@ -125,15 +125,15 @@ async def test_bare_pods_of_a_gang_are_told_that_a_node_refused_one_and_stay(
 async def test_a_bare_gang_that_is_bound_half_is_bound_whole_when_it_can_be(
     cluster: Any, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, failures = hands.client.create_subresource, ["g-2"]
+    post_all, failures = hands.client.post_all, ["pods/g-2/binding"]
 
-    async def fail_once(resource: Any, name: str, *args: Any, **options: Any) -> Any:
-        if name in failures:
-            failures.remove(name)
-            raise ServerError(500, "", "boom")
-        return await create(resource, name, *args, **options)
+    async def fail_once(requests: Any) -> Any:
+        failing = [one for one in requests if failures and one[0].endswith(failures[0])]
+        told = iter(await post_all([one for one in requests if one not in failing]))
+        del failures[: len(failing)]
+        return [ServerError(500, "", "boom") if one in failing else next(told) for one in requests]
 
-    monkeypatch.setattr(hands.client, "create_subresource", fail_once)
+    monkeypatch.setattr(hands.client, "post_all", fail_once)
     made = [await hands.client.create(PODS, pod(f"g-{i}", gang="g", is_bare=True)) for i in range(SIZE)]
 
     await cluster.add_node("a", cpu="4")
