@@ -58,14 +58,15 @@ def unless_lost(
     while thread.is_alive():
         thread.join(LOOK_EVERY_S)
         if thread.is_alive() and is_lost():
-            _leave_behind(thread)
+            leave_behind(thread)
             raise lost()
     if failed:
         raise failed[0]
     return met[0]
 
 
-def _leave_behind(thread: threading.Thread) -> None:
+def leave_behind(thread: threading.Thread) -> None:
+    """Let a daemon thread wait on: it may end late, and ends this process with no other code."""
     if not _left_behind:
         atexit.register(_let_sleep)
     _left_behind.append(thread)

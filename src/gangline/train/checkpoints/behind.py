@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from gangline.train.unless_lost import leave_behind
+
 _YIELD_S = 0.001
 """The caller goes on first: Python would let a thread that computes run 5 ms before it is its turn."""
 
@@ -44,3 +46,5 @@ class Behind:
         """Let it end by itself, whatever becomes of it; it is waited for no longer than this."""
         atexit.unregister(self._thread.join)
         self._thread.join(limit_s)
+        if self._thread.is_alive():
+            leave_behind(self._thread)
