@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gangline.train.unless_lost import leave_behind
 
 _YIELD_S = 0.001
-"""The caller goes on first: Python would let a thread that computes run 5 ms before it is its turn."""
+"""The caller goes on first: on busy cores Python lets a thread that computes run 5 ms before it."""
 
 
 class Behind:
