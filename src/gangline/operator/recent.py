@@ -78,11 +78,13 @@ class Recent:
             owner: of the objects.
             kind: of the objects.
         """
-        found = [entry for (known, _), entry in self._entries.get(owner, {}).items() if known == kind]
-        for entry in found:
-            if not entry.is_ahead_of(version):
-                self._drop(owner, kind, entry.value.metadata.name)
-        return [entry.value for entry in found if entry.is_ahead_of(version)]
+        ahead = []
+        for (known, name), entry in [*self._entries.get(owner, {}).items()]:
+            if known == kind and entry.is_ahead_of(version):
+                ahead.append(entry.value)
+            elif known == kind:
+                self._drop(owner, kind, name)
+        return ahead
 
     def has_any(self, owner: Any) -> bool:
         """Whether something was written for this owner that the cache does not have."""

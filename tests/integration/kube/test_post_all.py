@@ -81,3 +81,46 @@ async def test_many_that_post_at_once_share_the_slots_and_do_not_wait_for_each_o
         failed = await asyncio.gather(*(client.post_all(POSTS) for _ in range(4)))
 
     assert failed == [[None] * 3] * 4
+
+
+async def waiting_for_slots(client: Client) -> asyncio.Task[list[errors.ApiError | None]]:
+    """Have one post at once that gets as many slots as are free, and must wait for more."""
+    posting = asyncio.create_task(client.post_all(POSTS))
+    async with asyncio.timeout(10):
+        while not client._slots.locked():
+            await asyncio.sleep(0)
+    return posting
+
+
+async def test_one_that_is_cancelled_while_it_waits_gives_its_slots_back(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangline.kube.sender.concurrent_requests_max", 4)
+    server.answers += [made] * 3
+    async with server.client() as client, asyncio.timeout(10):
+        for _ in range(2):
+            await client._slots.acquire()
+        posting = await waiting_for_slots(client)
+
+        posting.cancel()
+        await asyncio.wait([posting])
+        client._slots.release()
+
+        assert await client.post_all(POSTS) == [None] * 3
+
+
+async def test_the_time_for_an_answer_begins_when_the_request_is_sent(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangline.kube.sender.concurrent_requests_max", 4)
+    monkeypatch.setattr("gangline.kube.sender.request_timeout_s", 0.0)
+    server.answers += [made] * 3
+    async with server.client() as client, asyncio.timeout(10):
+        for _ in range(2):
+            await client._slots.acquire()
+        posting = await waiting_for_slots(client)
+
+        monkeypatch.setattr("gangline.kube.sender.request_timeout_s", 30.0)
+        client._slots.release()
+
+        assert await posting == [None] * 3

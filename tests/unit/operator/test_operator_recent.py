@@ -63,7 +63,7 @@ def test_what_the_cache_never_hears_of_counts_until_it_is_further() -> None:
 
 
 def test_what_a_server_has_lost_is_dropped_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments: list[float] = [100.0, 100.0 + module.recent_max_s + 1, 100.0 + module.recent_max_s + 1]
+    moments: list[float] = [100.0, 100.0 + module.recent_max_s + 1]
     clock: Any = type("Clock", (), {"monotonic": staticmethod(lambda: moments.pop(0))})
     monkeypatch.setattr(module, "time", clock)
     recent = Recent()
